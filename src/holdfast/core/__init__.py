@@ -1,0 +1,1 @@
+"""Values and rules. Nothing here does I/O, asks the time or draws random numbers."""

@@ -1,0 +1,134 @@
+"""Every error that Holdfast raises on purpose.
+
+HoldfastError
+├── UsageError              the call is wrong: mend it, a repeat fails the same way
+│   ├── BadDuration         not a duration: 90, "10m", timedelta(...)
+│   ├── BadName             a queue, task type or request_id with characters we refuse
+│   ├── BadOption           an option out of its range
+│   ├── BadUrl              a store URL that nothing here can open
+│   ├── BadArguments        arguments that do not fit the task's signature or cannot be JSON
+│   ├── PayloadTooLarge     arguments or result over the size limit
+│   ├── PayloadTooDeep      arguments or result nested over the depth limit
+│   ├── UnknownTaskType     no such task type in this app
+│   ├── UnknownTask         no such task_id in this store
+│   ├── RequestConflict     the request_id or task_id already stands for something else
+│   ├── BadApp              "module:app" that cannot be imported
+│   └── Refused             the task's state does not allow this
+├── StoreError              the store could not do it
+│   ├── StoreUnavailable    try again with the same ids
+│   ├── StoreFull           no room for new tasks; settlements still pass
+│   ├── StoreTooNew         made by a newer version of Holdfast
+│   ├── StoreCorrupt        the data is damaged: stop and restore
+│   └── StaleEpoch          another process owns this duty now
+├── TaskFailed              result(): the task ended without a result
+│   └── TaskCancelled       result(): it was cancelled
+├── ResultTimeout           result(): not finished in time; the task goes on
+└── ClaimLost               inside a task: another worker may hold it now, stop side effects
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The base of them all."""
+
+    #: Whether the same call, with the same ids, may succeed later.
+    retryable: bool = False
+
+
+class UsageError(HoldfastError):
+    """The call is wrong."""
+
+
+class BadDuration(UsageError):
+    """Not a duration."""
+
+
+class BadName(UsageError):
+    """A name with characters that are refused."""
+
+
+class BadOption(UsageError):
+    """An option out of its range."""
+
+
+class BadUrl(UsageError):
+    """A store URL that cannot be opened."""
+
+
+class BadArguments(UsageError):
+    """Arguments that do not fit the task type."""
+
+
+class PayloadTooLarge(UsageError):
+    """Arguments or result over the size limit."""
+
+
+class PayloadTooDeep(UsageError):
+    """Arguments or result nested over the depth limit."""
+
+
+class UnknownTaskType(UsageError):
+    """No such task type."""
+
+
+class UnknownTask(UsageError):
+    """No such task."""
+
+
+class RequestConflict(UsageError):
+    """The id already stands for a different task."""
+
+
+class BadApp(UsageError):
+    """An app reference that cannot be imported."""
+
+
+class Refused(UsageError):
+    """The state of the task does not allow this."""
+
+
+class StoreError(HoldfastError):
+    """The store could not do it."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer; repeat with the same ids."""
+
+    retryable = True
+
+
+class StoreFull(StoreError):
+    """No room for new tasks; what is running can still be settled."""
+
+    retryable = True
+
+
+class StoreTooNew(StoreError):
+    """The store was made by a newer version."""
+
+
+class StoreCorrupt(StoreError):
+    """The store's data is damaged."""
+
+
+class StaleEpoch(StoreError):
+    """Another process holds this duty now."""
+
+
+class TaskFailed(HoldfastError):
+    """The task ended without a result."""
+
+
+class TaskCancelled(TaskFailed):
+    """The task was cancelled."""
+
+
+class ResultTimeout(HoldfastError):
+    """The task has not finished in the time given; it goes on."""
+
+    retryable = True
+
+
+class ClaimLost(HoldfastError):
+    """The claim of this attempt has passed; another worker may hold the task now."""

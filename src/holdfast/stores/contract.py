@@ -1,0 +1,263 @@
+"""The store contract: what every engine promises, no method optional, no driver's type in sight.
+
+Every writing method takes a batch, is one round trip, and is durable before it returns. Ids come from the
+caller, so a call whose reply was lost is simply made again. All decisions about states are made elsewhere, in
+`core/lifecycle.py`; a store executes them. The store's clock decides what is due and what has run out.
+
+`StoreUnavailable` means: repeat with the same ids. The kit in `holdfast.testing` checks these promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from holdfast.core.fairness import QueueShare
+from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.task import Claimed, Enqueued, Extension, Hold, Lapsed, NewTask, State, Task
+
+#: The bell of the upkeep: rung when something becomes due earlier than anything before. No queue has such a name.
+UPKEEP_BELL: Final = "*upkeep"
+#: The duty whose epoch guards promote, requeue and prune.
+UPKEEP_DUTY: Final = "upkeep"
+#: The largest batch of one call; callers with more split it.
+MAX_BATCH: Final = 1_000
+
+
+class Reserve(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's request for tasks."""
+
+    claim_id: str  # made by the worker; the same id again gets the same tasks
+    worker_id: str
+    #: Up to `limit` from each queue in this order, then again in this order until `max_tasks`.
+    shares: Sequence[QueueShare]
+    max_tasks: int
+    lease_ms: int
+    #: The types that this worker can run; None means any.
+    types: frozenset[str] | None = None
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """The claimed tasks, in the order in which to start them, and the verdicts on the changes sent along."""
+
+    tasks: list[Claimed]
+    verdicts: list[Verdict] = []
+
+
+class Promoted(msgspec.Struct, frozen=True):
+    """How many tasks became ready, and how long until the next one is due (None: nothing waits)."""
+
+    count: int
+    next_due_in_ms: int | None
+
+
+class Duty(msgspec.Struct, frozen=True):
+    """Who holds a duty; its epoch grows with every change of holder."""
+
+    name: str
+    owner: str
+    epoch: int
+    held: bool  # by the one who asked
+    expires_in_ms: int = 0
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks to find; what is None does not restrict. Newest first."""
+
+    states: frozenset[State] | None = None
+    queue: str | None = None
+    type: str | None = None
+    worker_id: str | None = None
+    error_type: str | None = None
+    limit: int = 50
+    #: Where the last page ended.
+    cursor: str | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Tasks without history, and the cursor of the next page if there is one."""
+
+    tasks: list[Task]
+    cursor: str | None = None
+
+
+class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks of a queue stand in each state."""
+
+    queue: str
+    paused: bool = False
+    states: dict[State, int] = {}
+    #: How long the oldest ready task has been waiting, None if none is ready.
+    oldest_ready_ms: int | None = None
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself with every heartbeat."""
+
+    worker_id: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    types: tuple[str, ...]
+    processes: int
+    concurrency: int
+    running: int
+    status: Literal["running", "draining"] = "running"
+    started_at_ms: int = 0  # set by the store
+    seen_at_ms: int = 0  # set by the store
+    alive: bool = True  # set by the store: heard of within its own time to live
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long, and how many of, the finished tasks are kept; also workers that went silent and discard records."""
+
+    succeeded_ms: int = 86_400_000
+    failed_ms: int = 86_400_000
+    cancelled_ms: int = 86_400_000
+    dead_lettered_ms: int = 14 * 86_400_000
+    #: At most this many finished tasks of each kind, oldest go first.
+    keep: int = 5_000_000
+    discards_ms: int = 90 * 86_400_000
+
+    def age_ms(self, state: State) -> int:
+        """How long a task in this final state is kept."""
+        ages = {
+            State.SUCCEEDED: self.succeeded_ms,
+            State.FAILED: self.failed_ms,
+            State.CANCELLED: self.cancelled_ms,
+            State.DEAD_LETTERED: self.dead_lettered_ms,
+        }
+        return ages[state]
+
+
+class Discard(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a discarded task."""
+
+    task_id: str
+    type: str
+    queue: str
+    payload: bytes
+    reason: str
+    discarded_at_ms: int
+    error: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a store's report on itself."""
+
+    level: Literal["ok", "note", "warning", "problem"]
+    check: str
+    text: str
+
+
+class Store(Protocol):
+    """Where everything is kept: one URL."""
+
+    #: The URL without its password, for messages.
+    url: str
+
+    # -- the path of a task ---------------------------------------------------------------------------------
+
+    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+        """Records tasks as `ready`, or `scheduled` if their time has not come; one answer each, in order.
+
+        A task_id that is known, or a request_id that is known in its queue, gives the task that is there
+        (`created=False`); if type or payload differ, a conflict, and nothing recorded. Duplicates inside the
+        batch count as sent one after the other. All or nothing on an error: `StoreFull` records none of them.
+        """
+        ...
+
+    async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
+        """Applies `settle`, then moves up to `max_tasks` from `ready` to `claimed`, in one transaction.
+
+        Only queues that are not paused, only types asked for, lowest rank first, first come first served
+        within a rank. The attempt and the delivery of each claimed task are counted here. A claim_id that
+        holds tasks already gets exactly those again, with unchanged leases.
+        """
+        ...
+
+    async def extend(self, holds: Sequence[Hold], lease_ms: int) -> list[Extension]:
+        """Gives every current claim at least `lease_ms` from now, records its progress, tells of cancellation.
+
+        A claim that has run out but was not requeued yet is still current.
+        """
+        ...
+
+    async def apply(self, changes: Sequence[Change]) -> list[Verdict]:
+        """Executes each change whose guards hold, as `lifecycle.step` says, in order, one verdict each."""
+        ...
+
+    async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
+        """Moves up to `limit` due tasks to `ready`, never one before its time; `StaleEpoch` if not the owner's."""
+        ...
+
+    async def expired(self, limit: int = 1_000) -> list[Lapsed]:
+        """Claims whose lease has run out, the oldest first; changes nothing."""
+        ...
+
+    async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
+        """Sleeps until one of these queues (or `UPKEEP_BELL`) may have something to do; True if rung.
+
+        Only a hint: a lost ring costs latency, never work. One ring wakes one waiter.
+        """
+        ...
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
+        """The tasks with payload, result and history; None for an id that is not known."""
+        ...
+
+    async def find(self, query: Query) -> Page:
+        """Tasks that match, newest first, without history, at most `limit`, with a cursor to go on."""
+        ...
+
+    async def counts(self) -> list[QueueCounts]:
+        """Depths of all queues that have tasks or are paused, by name."""
+        ...
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Workers heard of and not yet pruned, by id."""
+        ...
+
+    async def discards(self, limit: int = 100) -> list[Discard]:
+        """The newest records of discarded tasks."""
+        ...
+
+    # -- upkeep ---------------------------------------------------------------------------------------------
+
+    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> None:
+        """Records that this worker lives, for `ttl_ms`; 0 takes it off the list."""
+        ...
+
+    async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
+        """Takes or keeps a duty if nobody else holds it; `ttl_ms` of 0 lets it go.
+
+        The epoch grows when the holder changes, and also when a holder comes back after its time ran out.
+        """
+        ...
+
+    async def pause(self, queue: str, paused: bool) -> None:
+        """Stops or resumes handing out tasks of this queue."""
+        ...
+
+    async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
+        """Deletes up to `limit` finished tasks that are past their retention; `StaleEpoch` if not the owner's."""
+        ...
+
+    async def probe(self) -> list[Finding]:
+        """What the store can say about its own health and settings."""
+        ...
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    async def migrate(self) -> list[str]:
+        """Brings the schema up to this version; names the steps taken."""
+        ...
+
+    async def close(self) -> None:
+        """Ends connections; calls under way are finished first."""
+        ...
