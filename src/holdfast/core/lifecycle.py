@@ -118,7 +118,7 @@ class Verdict(msgspec.Struct, frozen=True):
     state: State | None = None
 
 
-APPLIED: Final = Verdict(True)
+UNKNOWN: Final = Verdict(False, reason="unknown")
 
 
 # -- how a run ends ------------------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ def release(task_id: str, token: str) -> Change:
     return Change(Event.RELEASE, task_id, token, outcome="released")
 
 
-def stop(task_id: str, token: str, reason: str) -> Change:
-    """The run ends the task as cancelled."""
+def stop(task_id: str, token: str, reason: str | None = None) -> Change:
+    """The run ends the task as cancelled; without a reason, for the one that the canceller gave."""
     return Change(Event.STOP, task_id, token, outcome="cancelled", reason=reason)
 
 
@@ -218,19 +218,20 @@ class Standing(msgspec.Struct, frozen=True):
 
 def step(standing: Standing | None, change: Change, now_ms: int, epoch: int) -> tuple[Verdict, Standing | None]:
     """The verdict on a change, and the standing after it; a refused change leaves it as it was."""
-    refused = _refusal(standing, change, now_ms, epoch)
+    refused = refusal(standing, change, now_ms, epoch)
     if refused is not None or standing is None:
-        return refused or Verdict(False, reason="unknown"), standing
+        return refused or UNKNOWN, standing
     to = target(standing.state, change.event, standing.cancel_requested)
     after = None if to is None else _moved(standing, change, to, now_ms)
     return Verdict(True, state=to), after
 
 
-def _refusal(standing: Standing | None, change: Change, now_ms: int, epoch: int) -> Verdict | None:
+def refusal(standing: Standing | None, change: Change, now_ms: int, epoch: int) -> Verdict | None:
+    """Why a change may not be applied (or that it was, by an earlier call); None if its guards hold."""
     if change.epoch is not None and change.epoch != epoch:
         return Verdict(False, reason="stale_epoch", state=standing.state if standing else None)
     if standing is None:
-        return None
+        return UNKNOWN
     if change.event in SETTLEMENTS:
         if standing.token != change.token or change.token is None:
             repeated = (change.token, change.event) in standing.settled

@@ -1,0 +1,38 @@
+"""Claims whose lease has run out go back to `ready`, or to the dead letters when their attempts are used up."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.core import lifecycle
+from holdfast.core.lifecycle import Change
+from holdfast.core.task import Lapsed
+from holdfast.stores.contract import Store
+
+_BATCH = 1_000
+_INTERVAL_MS = 1_000
+log = logging.getLogger(__name__)
+
+
+class Reaper:
+    """Takes lapsed claims away; a lease that was extended meanwhile stays."""
+
+    async def run_once(self, store: Store, epoch: int) -> int:
+        """Requeues one batch; how many milliseconds until the next look."""
+        lapsed = await store.expired(_BATCH)
+        verdicts = await store.apply([_taken_away(claim, epoch) for claim in lapsed])
+        for claim, verdict in zip(lapsed, verdicts, strict=True):
+            if verdict.applied:
+                log.warning("task %s: the lease of %s ran out, now %s", claim.task_id, claim.worker_id, verdict.state)
+        return 0 if len(lapsed) == _BATCH else _INTERVAL_MS
+
+
+def _taken_away(claim: Lapsed, epoch: int) -> Change:
+    return lifecycle.lapse(
+        claim.task_id,
+        claim.token,
+        attempt=claim.attempt,
+        policy=claim.policy,
+        epoch=epoch,
+        detail=f"the lease of {claim.worker_id} ran out",
+    )

@@ -1,0 +1,93 @@
+"""The loop around the chores: one owner at a time, errors kept apart, no chore waits for another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.errors import HoldfastError, StaleEpoch
+from holdfast.maintenance.promoter import Promoter
+from holdfast.maintenance.pruner import Pruner
+from holdfast.maintenance.reaper import Reaper
+from holdfast.stores.contract import UPKEEP_BELL, UPKEEP_DUTY, Retention, Store
+
+#: An owner that dies is replaced after this long at most.
+DUTY_TTL_MS = 5_000
+_RENEWALS_PER_TTL = 3
+_PAUSE_AFTER_ERROR_MS = 1_000
+log = logging.getLogger(__name__)
+
+
+class Chore(Protocol):
+    """One duty, one small class."""
+
+    async def run_once(self, store: Store, epoch: int) -> int:
+        """Does one portion; answers how many milliseconds until it wants to run again."""
+        ...
+
+
+class Upkeep:
+    """Runs the chores of a store while this process owns them, and stands by while another does."""
+
+    def __init__(self, store: Store, owner: str, retention: Retention, *, random_unit: Callable[[], float]) -> None:
+        self._store = store
+        self._owner = owner
+        self._random_unit = random_unit
+        self._promoter: Chore = Promoter()
+        self._chores: tuple[Chore, ...] = (Reaper(), Pruner(retention))
+
+    async def run(self) -> None:
+        """Goes on until cancelled, then lets the duty go."""
+        try:
+            while True:
+                try:
+                    await self._stand_by_or_serve()
+                except* StaleEpoch as lost:
+                    log.info("upkeep: %s", lost.exceptions[0])
+                except* HoldfastError as errors:
+                    log.warning("upkeep: %s", errors.exceptions[0])
+                    await self._sleep(_PAUSE_AFTER_ERROR_MS)
+        finally:
+            await self._let_go()
+
+    async def _stand_by_or_serve(self) -> None:
+        duty = await self._store.hold_duty(UPKEEP_DUTY, self._owner, DUTY_TTL_MS)
+        if not duty.held:
+            await self._sleep(min(duty.expires_in_ms + 1, DUTY_TTL_MS))
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep(duty.epoch))
+            group.create_task(self._repeat_when_rung(self._promoter, duty.epoch))
+            for chore in self._chores:
+                group.create_task(self._repeat(chore, duty.epoch))
+
+    async def _keep(self, epoch: int) -> None:
+        while True:
+            await self._sleep(DUTY_TTL_MS // _RENEWALS_PER_TTL)
+            duty = await self._store.hold_duty(UPKEEP_DUTY, self._owner, DUTY_TTL_MS)
+            if not duty.held or duty.epoch != epoch:
+                raise StaleEpoch(f"owned by {duty.owner} in epoch {duty.epoch} now")
+
+    async def _repeat(self, chore: Chore, epoch: int) -> None:
+        while True:
+            pause_ms = await chore.run_once(self._store, epoch)
+            await self._sleep(pause_ms)
+
+    async def _repeat_when_rung(self, chore: Chore, epoch: int) -> None:
+        """Like `_repeat`, but exact: due tasks are late by the time of a wake-up, not of a poll."""
+        while True:
+            pause_ms = await chore.run_once(self._store, epoch)
+            if pause_ms:
+                await self._store.wait([UPKEEP_BELL], pause_ms)
+
+    async def _sleep(self, milliseconds: int) -> None:
+        """Sleeps for up to a tenth longer, so that many processes do not move in step."""
+        await asyncio.sleep(milliseconds / 1000 * (1 + 0.1 * self._random_unit()))
+
+    async def _let_go(self) -> None:
+        try:
+            await self._store.hold_duty(UPKEEP_DUTY, self._owner, 0)
+        except HoldfastError as error:
+            log.warning("upkeep: the duty is not let go, it runs out by itself: %s", error)

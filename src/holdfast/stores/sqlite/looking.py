@@ -1,0 +1,153 @@
+"""Looking: get, find, counts, discards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.ids import check_task_id
+from holdfast.core.priority import AGED_STEP_MS
+from holdfast.core.task import Attempt, Failure, State, Task
+from holdfast.errors import BadOption, UnknownTask
+from holdfast.stores.contract import Discard, Page, Query, QueueCounts
+from holdfast.stores.sqlite.transaction import SQL, Transaction, headers_of, policy_of
+
+_failure_decoder = msgspec.json.Decoder(Failure)
+#: States of which there may be millions: newest first is found sooner by walking the table from its end.
+_COMMON = frozenset({State.READY, State.SUCCEEDED, State.SCHEDULED, State.BLOCKED})
+_TASK_FIELDS = Task.__struct_fields__[:17]
+MAX_PAGE = 1_000
+
+
+def get(transaction: Transaction, task_ids: Sequence[str]) -> list[Task | None]:
+    """The tasks with their history, None where there is none."""
+    return [_get(transaction, task_id) for task_id in task_ids]
+
+
+def _get(transaction: Transaction, task_id: str) -> Task | None:
+    try:
+        check_task_id(task_id)
+    except UnknownTask:
+        return None
+    rows = _select(transaction, "", "t.task_id = ?", (task_id,))
+    if not rows:
+        return None
+    ended = transaction.rows("history", (rows[0][20],))
+    result = next((row[7] for row in reversed(ended) if row[7] is not None), None)
+    history = tuple(_attempt(row) for row in ended)
+    succeeded = rows[0][3] == State.SUCCEEDED
+    return msgspec.structs.replace(_task(rows[0]), history=history, result=result if succeeded else None)
+
+
+def find(transaction: Transaction, query: Query) -> Page:
+    """One page, newest first."""
+    limit = max(1, min(query.limit, MAX_PAGE))
+    conditions, bindings = _conditions(query)
+    text = " AND ".join(conditions) or "TRUE"
+    rows = _select(transaction, _hint(query), f"{text} ORDER BY t.seq DESC LIMIT ?", (*bindings, limit + 1))
+    cursor = str(rows[limit - 1][20]) if len(rows) > limit else None
+    return Page([_task(row) for row in rows[:limit]], cursor)
+
+
+def _conditions(query: Query) -> tuple[list[str], list[Any]]:
+    conditions: list[str] = []
+    bindings: list[Any] = []
+    if query.cursor is not None:
+        conditions.append("t.seq < ?")
+        bindings.append(_position(query.cursor))
+    if query.states is not None:
+        # Literals, not parameters: only then does SQLite see that a partial index fits.
+        names = ", ".join(f"'{State(state).value}'" for state in sorted(query.states))
+        conditions.append(f"t.state IN ({names})")
+    for column, value in (("queue", query.queue), ("type", query.type), ("worker_id", query.worker_id)):
+        if value is not None:
+            conditions.append(f"t.{column} = ?")
+            bindings.append(value)
+    if query.error_type is not None:
+        conditions.append(
+            "? = (SELECT a.error_type FROM attempts a WHERE a.seq = t.seq ORDER BY a.delivery DESC LIMIT 1)"
+        )
+        bindings.append(query.error_type)
+    return conditions, bindings
+
+
+def _position(cursor: str) -> int:
+    if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 18:
+        raise BadOption(f"cursor {cursor[:40]!r} is not one that a page ended with")
+    return int(cursor)
+
+
+def _hint(query: Query) -> str:
+    """Which index to walk for states that are rare; the planner has no statistics to know that."""
+    states = query.states
+    if not states or states & _COMMON:
+        return ""
+    if states == {State.CLAIMED}:
+        return "INDEXED BY claimed"
+    if states <= {State.FAILED, State.DEAD_LETTERED, State.CANCELLED}:
+        return "INDEXED BY finished"
+    return "INDEXED BY due" if states == {State.RETRY_PENDING} else ""
+
+
+def _select(transaction: Transaction, hint: str, conditions: str, bindings: Sequence[Any]) -> list[Any]:
+    text = SQL["task"].replace("{hint}", hint).replace("{conditions}", conditions)
+    return transaction.connection.execute(text, bindings).fetchall()
+
+
+def _task(row: Sequence[Any]) -> Task:
+    fields = dict(zip(_TASK_FIELDS, row[:17], strict=True))
+    fields["state"] = State(row[3])
+    fields["cancel_requested"] = bool(row[13])
+    return Task(**fields, payload=row[17], headers=headers_of(row[18]), policy=policy_of(row[19]))
+
+
+def _attempt(row: Sequence[Any]) -> Attempt:
+    delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error, _ = row
+    return Attempt(
+        delivery=delivery,
+        attempt=attempt,
+        worker_id=worker_id,
+        outcome=outcome,
+        started_at_ms=started_at_ms,
+        ended_at_ms=ended_at_ms,
+        error=None if error is None else _failure_decoder.decode(error),
+    )
+
+
+def counts(transaction: Transaction) -> list[QueueCounts]:
+    """Depths of all queues, from the indexes alone."""
+    paused = {queue for (queue,) in transaction.rows("paused_queues")}
+    ready = transaction.rows("count_ready", {"step_ms": AGED_STEP_MS})
+    oldest = {queue: transaction.now_ms - since_ms for queue, _, _, since_ms in ready}
+    depths: dict[str, dict[State, int]] = {queue: {} for queue in paused}
+    for queue, state, count, *_ in [*ready, *transaction.rows("count_rest")]:
+        depths.setdefault(queue, {})[State(state)] = count
+    return [
+        QueueCounts(queue=queue, paused=queue in paused, states=depths[queue], oldest_ready_ms=oldest.get(queue))
+        for queue in sorted(depths)
+    ]
+
+
+def discards(transaction: Transaction, limit: int) -> list[Discard]:
+    """The newest records of discarded tasks."""
+    return [
+        Discard(
+            task_id=task_id,
+            type=task_type,
+            queue=queue,
+            payload=payload,
+            reason=reason,
+            discarded_at_ms=discarded_at_ms,
+            error=_one_line(error),
+        )
+        for task_id, task_type, queue, payload, reason, discarded_at_ms, error in transaction.rows("discards", (limit,))
+    ]
+
+
+def _one_line(error: str) -> str:
+    if not error:
+        return ""
+    failure = _failure_decoder.decode(error)
+    return f"{failure.type}: {failure.message}"

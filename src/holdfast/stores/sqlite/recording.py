@@ -1,0 +1,73 @@
+"""Enqueue: tasks into the tables, each at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.priority import AGED_STEP_MS, rank
+from holdfast.core.task import Enqueued, NewTask, State
+from holdfast.stores.contract import UPKEEP_BELL
+from holdfast.stores.sqlite.transaction import Transaction, headers_text, policy_text
+
+
+def enqueue(transaction: Transaction, tasks: Sequence[NewTask]) -> list[Enqueued]:
+    """Records what is new, answers for what is known."""
+    earliest = transaction.value("next_due")
+    first = transaction.value("last_seq") + 1
+    rows = [_row(first + offset, task, transaction.now_ms) for offset, task in enumerate(tasks)]
+    created = {seq for (seq,) in transaction.run_many("insert_task", rows)}
+    transaction.run_many(
+        "insert_envelope",
+        [
+            (first + offset, task.payload, headers_text(task.headers), policy_text(task.policy))
+            for offset, task in enumerate(tasks)
+            if first + offset in created
+        ],
+    )
+    _ring(transaction, [row for row in rows if row[0] in created], earliest)
+    return [
+        Enqueued(task.task_id) if first + offset in created else _known(transaction, task)
+        for offset, task in enumerate(tasks)
+    ]
+
+
+_Row = tuple[int, str, str, str, str, int, int, int, int, str | None]
+
+
+def _row(seq: int, task: NewTask, now_ms: int) -> _Row:
+    run_at_ms = now_ms + task.delay_ms if task.run_at_ms is None else task.run_at_ms
+    if run_at_ms > now_ms:
+        state, place = State.SCHEDULED, run_at_ms
+    else:
+        state, place = State.READY, now_ms
+    return (
+        seq,
+        task.task_id,
+        task.queue,
+        task.type,
+        state.value,
+        task.priority,
+        rank(place, task.priority, AGED_STEP_MS),
+        place,
+        now_ms,
+        task.request_id,
+    )
+
+
+def _ring(transaction: Transaction, rows: Sequence[_Row], earliest_before: int | None) -> None:
+    transaction.bells.update({row[2] for row in rows if row[4] == State.READY})
+    due = [row[7] for row in rows if row[4] == State.SCHEDULED]
+    if due and (earliest_before is None or min(due) < earliest_before):
+        transaction.bells.add(UPKEEP_BELL)
+
+
+def _known(transaction: Transaction, task: NewTask) -> Enqueued:
+    found = transaction.row("known_task", (task.task_id,))
+    name = f"task_id {task.task_id}"
+    if not found:
+        found = transaction.row("known_request", (task.queue, task.request_id))
+        name = f"request_id {task.request_id!r} in queue {task.queue!r}"
+    task_id, task_type, payload = found
+    if (task_type, payload) == (task.type, task.payload):
+        return Enqueued(task_id, created=False)
+    return Enqueued(task_id, created=False, conflict=f"{name} already stands for another {task_type} call")

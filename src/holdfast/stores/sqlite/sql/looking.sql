@@ -1,0 +1,31 @@
+-- Looking: nothing here changes anything.
+
+-- name: task
+SELECT t.task_id, t.type, t.queue, t.state, t.priority, t.attempt, t.deliveries, t.created_at_ms, t.run_at_ms,
+       t.finished_at_ms, t.worker_id, t.claimed_at_ms, t.lease_expires_at_ms, t.cancel_requested, t.progress,
+       t.reason, t.request_id, e.payload, e.headers, e.policy, t.seq
+FROM tasks t {hint} JOIN envelopes e USING (seq)
+WHERE {conditions}
+
+-- name: history
+SELECT delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error, result
+FROM attempts WHERE seq = ? ORDER BY delivery
+
+-- name: count_ready
+SELECT queue, {ready}, count(*), min(rank + priority * :step_ms) FROM tasks WHERE state = {ready} GROUP BY queue
+
+-- name: count_rest
+SELECT queue, state, count(*) FROM tasks WHERE state IN ({scheduled}, {retry_pending}) GROUP BY queue, state
+UNION ALL
+SELECT queue, state, count(*) FROM tasks WHERE state = {claimed} GROUP BY queue, state
+UNION ALL
+SELECT queue, state, count(*) FROM tasks WHERE state = {blocked} GROUP BY queue, state
+UNION ALL
+SELECT queue, state, count(*) FROM tasks
+WHERE state IN ({succeeded}, {failed}, {dead_lettered}, {cancelled}) GROUP BY queue, state
+
+-- name: workers
+SELECT record, started_at_ms, seen_at_ms, expires_at_ms FROM workers ORDER BY worker_id
+
+-- name: discards
+SELECT task_id, type, queue, payload, reason, discarded_at_ms, error FROM discards ORDER BY seq DESC LIMIT ?

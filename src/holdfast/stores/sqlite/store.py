@@ -1,0 +1,145 @@
+"""The SQLite store: the contract, each method one operation on the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from holdfast.clock import Clock
+from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.task import Claimed, Enqueued, Extension, Hold, Lapsed, NewTask, Task
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.contract import (
+    Discard,
+    Duty,
+    Finding,
+    Page,
+    Promoted,
+    Query,
+    QueueCounts,
+    Reserve,
+    Reserved,
+    Retention,
+    WorkerRecord,
+)
+from holdfast.stores.sqlite import looking, probing, recording, reserving, settling, upkeep
+from holdfast.stores.sqlite.engine import Engine
+from holdfast.stores.sqlite.transaction import Transaction
+
+
+class SqliteStore:
+    """Tasks in one SQLite file that several processes share, or in memory."""
+
+    def __init__(self, path: str, *, url: str, clock: Clock) -> None:
+        self.url = url
+        self._path = path
+        self._clock = clock
+        self._pid = os.getpid()
+        self._engine = Engine(path, clock)
+        self._left_behind: list[Engine] = []
+
+    # -- the path of a task ---------------------------------------------------------------------------------
+
+    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+        """Records tasks; durable when it returns."""
+        return await self._here().write(lambda work: recording.enqueue(work, tasks), adds=True) if tasks else []
+
+    async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
+        """Settles the last batch and claims the next in one transaction."""
+
+        def operation(work: Transaction) -> tuple[list[Verdict], list[Claimed]]:
+            return settling.apply(work, settle), reserving.reserve(work, request)
+
+        verdicts, tasks = await self._here().write(operation)
+        return Reserved(tasks, verdicts)
+
+    async def extend(self, holds: Sequence[Hold], lease_ms: int) -> list[Extension]:
+        """Renews leases and records progress."""
+        return await self._here().write(lambda work: reserving.extend(work, holds, lease_ms)) if holds else []
+
+    async def apply(self, changes: Sequence[Change]) -> list[Verdict]:
+        """Executes changes."""
+        return await self._here().write(lambda work: settling.apply(work, changes)) if changes else []
+
+    async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
+        """Due tasks to `ready`."""
+        return await self._here().write(lambda work: upkeep.promote(work, epoch, limit))
+
+    async def expired(self, limit: int = 1_000) -> list[Lapsed]:
+        """Claims whose lease has run out."""
+        return await self._here().read(lambda work: upkeep.expired(work, limit))
+
+    async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
+        """Sleeps until a bell is rung."""
+        return await self._here().bells.wait(bells, timeout_ms)
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
+        """The tasks with their history."""
+        return await self._here().read(lambda work: looking.get(work, task_ids)) if task_ids else []
+
+    async def find(self, query: Query) -> Page:
+        """Tasks that match, newest first."""
+        return await self._here().read(lambda work: looking.find(work, query))
+
+    async def counts(self) -> list[QueueCounts]:
+        """Depths of all queues."""
+        return await self._here().read(looking.counts)
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Workers heard of."""
+        return await self._here().read(upkeep.workers)
+
+    async def discards(self, limit: int = 100) -> list[Discard]:
+        """Records of discarded tasks."""
+        return await self._here().read(lambda work: looking.discards(work, limit))
+
+    # -- upkeep ---------------------------------------------------------------------------------------------
+
+    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> None:
+        """Records that a worker lives."""
+        await self._here().write(lambda work: upkeep.announce(work, worker, ttl_ms))
+
+    async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
+        """Takes, keeps or lets go a duty."""
+        return await self._here().write(lambda work: upkeep.hold_duty(work, name, owner, ttl_ms))
+
+    async def pause(self, queue: str, paused: bool) -> None:
+        """Stops or resumes a queue."""
+
+        def operation(work: Transaction) -> None:
+            work.run("pause" if paused else "resume", (queue,))
+            if not paused:
+                work.bells.add(queue)
+
+        await self._here().write(operation)
+
+    async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
+        """Deletes finished tasks past their retention."""
+        return await self._here().write(lambda work: upkeep.prune(work, epoch, retention, limit))
+
+    async def probe(self) -> list[Finding]:
+        """What can be said about file, settings and versions."""
+        return await self._here().write(lambda work: probing.probe(work, self._path))
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    async def migrate(self) -> list[str]:
+        """Brings the schema up to this version."""
+        return await self._here().migrate()
+
+    async def close(self) -> None:
+        """Ends threads and connections of this process."""
+        await self._here().close()
+
+    def _here(self) -> Engine:
+        """The engine of this process: a connection must never be carried across a fork."""
+        if self._pid != os.getpid():
+            if not self._path:
+                raise StoreUnavailable("sqlite:// lives in the memory of one process and does not survive a fork")
+            # Kept, not closed: closing here would meddle with files that the parent still uses.
+            self._left_behind.append(self._engine)
+            self._engine = Engine(self._path, self._clock)
+            self._pid = os.getpid()
+        return self._engine

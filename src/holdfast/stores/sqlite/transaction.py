@@ -1,0 +1,84 @@
+"""What an operation works with: a connection inside a transaction, the time, and the bells to ring after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.errors import StaleEpoch
+from holdfast.stores.contract import UPKEEP_DUTY
+from holdfast.stores.sqlite.connection import PACKAGE
+from holdfast.stores.sqltext import load_statements
+
+#: Every statement of this store, by name.
+SQL: Final = load_statements(PACKAGE, "path.sql", "upkeep.sql", "looking.sql")
+
+_policy_decoder = msgspec.json.Decoder(RetryPolicy)
+_headers_decoder = msgspec.json.Decoder(dict[str, str])
+_json_encoder = msgspec.json.Encoder()
+
+
+class Transaction:
+    """One transaction; operations of the same group share it."""
+
+    __slots__ = ("bells", "connection", "now_ms")
+
+    def __init__(self, connection: apsw.Connection, now_ms: int) -> None:
+        self.connection = connection
+        self.now_ms = now_ms
+        self.bells: set[str] = set()
+
+    def run(self, name: str, bindings: Any = None) -> apsw.Cursor:
+        """Executes a statement by its name."""
+        return self.connection.execute(SQL[name], bindings)
+
+    def rows(self, name: str, bindings: Any = None) -> list[Any]:
+        """All rows of a statement."""
+        return self.connection.execute(SQL[name], bindings).fetchall()
+
+    def row(self, name: str, bindings: Any = None) -> tuple[Any, ...]:
+        """The first row, empty if there is none."""
+        return self.connection.execute(SQL[name], bindings).fetchone() or ()
+
+    def value(self, name: str, bindings: Any = None) -> Any:
+        """The first column of the first row, None if there is none."""
+        row = self.row(name, bindings)
+        return row[0] if row else None
+
+    def run_many(self, name: str, bindings: Iterable[Any]) -> list[Any]:
+        """Executes a statement once for each set of bindings; all rows that it answers with."""
+        return self.connection.executemany(SQL[name], bindings).fetchall()
+
+    def epoch(self) -> int:
+        """The epoch of the upkeep's owner, 0 before there was one."""
+        return self.value("epoch", (UPKEEP_DUTY,)) or 0
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuses the upkeep of a process that no longer owns it."""
+        current = self.epoch()
+        if epoch != current:
+            raise StaleEpoch(f"upkeep belongs to epoch {current} now, this call is of epoch {epoch}")
+
+
+def policy_text(policy: RetryPolicy) -> str | None:
+    """A policy as its column has it."""
+    return None if policy is DEFAULT_POLICY or policy == DEFAULT_POLICY else _json_encoder.encode(policy).decode()
+
+
+def policy_of(text: str | None) -> RetryPolicy:
+    """The policy of its column."""
+    return DEFAULT_POLICY if text is None else _policy_decoder.decode(text)
+
+
+def headers_text(headers: dict[str, str]) -> str | None:
+    """Headers as their column has them."""
+    return _json_encoder.encode(headers).decode() if headers else None
+
+
+def headers_of(text: str | None) -> dict[str, str]:
+    """The headers of their column."""
+    return {} if text is None else _headers_decoder.decode(text)
