@@ -24,8 +24,13 @@ def load_statements(package: str, *names: str) -> dict[str, str]:
     statements: dict[str, str] = {}
     for name in names:
         parts = _BLOCK.split(files(package).joinpath("sql", name).read_text("utf-8"))
-        statements.update({key: render(body.strip()) for key, body in zip(parts[1::2], parts[2::2], strict=True)})
+        statements.update({key: render(_bare(body)) for key, body in zip(parts[1::2], parts[2::2], strict=True)})
     return statements
+
+
+def _bare(body: str) -> str:
+    """Without comments: the text is the key of the driver's statement cache, and is hashed at each call."""
+    return re.sub(r"\s*--[^\n]*", "", body).strip()
 
 
 def load_migrations(package: str) -> list[tuple[int, str, str]]:

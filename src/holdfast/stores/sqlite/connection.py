@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Final
 
 import apsw
 
-from holdfast.errors import BadUrl, HoldfastError, StoreCorrupt, StoreFull, StoreTooNew, StoreUnavailable
+from holdfast.errors import BadUrl, HoldfastError, StoreCorrupt, StoreError, StoreFull, StoreTooNew, StoreUnavailable
 from holdfast.stores.sqltext import load_migrations
 
 PACKAGE = "holdfast.stores.sqlite"
@@ -99,18 +100,42 @@ class _BusyHandler:
 def translated(error: apsw.Error, path: str) -> HoldfastError:
     """An engine's error in our words: what happened, and what to do."""
     name = path or "memory"
-    match error:
-        case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(f"{name}: another process held the write lock for too long; will be tried again")
-        case apsw.FullError():
-            return StoreFull(f"{name}: the disk is full; free some space, what is running can still be settled")
-        case apsw.NotADBError():
-            return BadUrl(f"{name} is not a SQLite database; choose another file, such as sqlite:///holdfast.db")
-        case apsw.CorruptError():
-            return StoreCorrupt(f"{name} is damaged: {error}; stop all workers and restore it from a backup")
-        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
-            return BadUrl(f"cannot open {name}: {_obstacle(path)}")
-    return StoreUnavailable(f"{name}: {type(error).__name__}: {error}")
+    for classes, ours, text in _TRANSLATIONS:
+        if isinstance(error, classes):
+            return ours(text.format(name=name, error=error))
+    if isinstance(error, _CANNOT_WRITE):
+        return BadUrl(f"cannot open {name}: {_obstacle(path)}")
+    return StoreError(f"{name}: {type(error).__name__}: {error}")
+
+
+_TRANSLATIONS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[HoldfastError], str], ...]] = (
+    (
+        (apsw.BusyError, apsw.LockedError),
+        StoreUnavailable,
+        "{name}: another process held the write lock for too long; will be tried again",
+    ),
+    (
+        (apsw.FullError,),
+        StoreFull,
+        "{name}: the disk is full; free some space, what is running can still be settled",
+    ),
+    (
+        (apsw.NotADBError,),
+        BadUrl,
+        "{name} is not a SQLite database; choose another file, such as sqlite:///holdfast.db",
+    ),
+    (
+        (apsw.CorruptError,),
+        StoreCorrupt,
+        "{name} is damaged: {error}; stop all workers and restore it from a backup",
+    ),
+    (
+        (apsw.IOError, apsw.NoMemError, apsw.InterruptError, apsw.ProtocolError),
+        StoreUnavailable,
+        "{name}: {error}; will be tried again",
+    ),
+)
+_CANNOT_WRITE: Final = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)
 
 
 def _obstacle(path: str) -> str:

@@ -53,6 +53,7 @@ class Engine:
         self._writer = _Lane("holdfast-sqlite-writer", self._write_group)
         #: What is in memory is seen by its own connection only, so its reads go through the writer.
         self._reader = _Lane("holdfast-sqlite-reader", self._read_group) if path else self._writer
+        self._steps: list[str] = []
         self._write_connection: apsw.Connection | None = None
         self._read_connection: apsw.Connection | None = None
 
@@ -67,8 +68,8 @@ class Engine:
         return answer
 
     async def migrate(self) -> list[str]:
-        """Opens the database if need be, and names the migrations that this took."""
-        return await self._writer.call(_Call(lambda _: self._steps, adds=False))  # type: ignore[no-any-return]
+        """Opens the database if need be, and names the migrations that this took, once."""
+        return await self.write(lambda _: self._taken_steps())
 
     async def close(self) -> None:
         """Finishes what was handed in, then ends threads and connections."""
@@ -82,14 +83,16 @@ class Engine:
 
     # -- on the writer's thread -----------------------------------------------------------------------------
 
-    _steps: Sequence[str] = ()
-
     def _open_for_writing(self) -> apsw.Connection:
         if self._write_connection is None:
             connection = connect(self._path)
             self._steps = migrate(connection, self._path)
             self._write_connection = connection
         return self._write_connection
+
+    def _taken_steps(self) -> list[str]:
+        steps, self._steps = self._steps, []
+        return steps
 
     def _write_group(self, calls: Sequence[_Call]) -> None:
         self._open_for_writing()

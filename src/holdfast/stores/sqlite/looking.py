@@ -9,10 +9,11 @@ import msgspec
 
 from holdfast.core.ids import check_task_id
 from holdfast.core.priority import AGED_STEP_MS
-from holdfast.core.task import Attempt, Failure, State, Task
+from holdfast.core.task import FINAL_STATES, Attempt, Failure, State, Task
 from holdfast.errors import BadOption, UnknownTask
 from holdfast.stores.contract import Discard, Page, Query, QueueCounts
 from holdfast.stores.sqlite.transaction import SQL, Transaction, headers_of, policy_of
+from holdfast.stores.sqltext import render
 
 _failure_decoder = msgspec.json.Decoder(Failure)
 #: States of which there may be millions: newest first is found sooner by walking the table from its end.
@@ -34,11 +35,8 @@ def _get(transaction: Transaction, task_id: str) -> Task | None:
     rows = _select(transaction, "", "t.task_id = ?", (task_id,))
     if not rows:
         return None
-    ended = transaction.rows("history", (rows[0][20],))
-    result = next((row[7] for row in reversed(ended) if row[7] is not None), None)
-    history = tuple(_attempt(row) for row in ended)
-    succeeded = rows[0][3] == State.SUCCEEDED
-    return msgspec.structs.replace(_task(rows[0]), history=history, result=result if succeeded else None)
+    history = [_attempt(row) for row in transaction.rows("history", (rows[0][20],))]
+    return msgspec.structs.replace(_task(rows[0]), history=(*history, *_success(rows[0])), result=rows[0][21])
 
 
 def find(transaction: Transaction, query: Query) -> Page:
@@ -46,7 +44,7 @@ def find(transaction: Transaction, query: Query) -> Page:
     limit = max(1, min(query.limit, MAX_PAGE))
     conditions, bindings = _conditions(query)
     text = " AND ".join(conditions) or "TRUE"
-    rows = _select(transaction, _hint(query), f"{text} ORDER BY t.seq DESC LIMIT ?", (*bindings, limit + 1))
+    rows = _select(transaction, _index(query.states)[0], f"{text} ORDER BY t.seq DESC LIMIT ?", (*bindings, limit + 1))
     cursor = str(rows[limit - 1][20]) if len(rows) > limit else None
     return Page([_task(row) for row in rows[:limit]], cursor)
 
@@ -61,6 +59,7 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
         # Literals, not parameters: only then does SQLite see that a partial index fits.
         names = ", ".join(f"'{State(state).value}'" for state in sorted(query.states))
         conditions.append(f"t.state IN ({names})")
+        conditions += [predicate for predicate in (_index(query.states)[1],) if predicate]
     for column, value in (("queue", query.queue), ("type", query.type), ("worker_id", query.worker_id)):
         if value is not None:
             conditions.append(f"t.{column} = ?")
@@ -79,16 +78,17 @@ def _position(cursor: str) -> int:
     return int(cursor)
 
 
-def _hint(query: Query) -> str:
-    """Which index to walk for states that are rare; the planner has no statistics to know that."""
-    states = query.states
+def _index(states: frozenset[State] | None) -> tuple[str, str]:
+    """Which index to walk for states that are rare, and its predicate; the planner has no statistics to know."""
     if not states or states & _COMMON:
-        return ""
+        return "", ""
     if states == {State.CLAIMED}:
-        return "INDEXED BY claimed"
-    if states <= {State.FAILED, State.DEAD_LETTERED, State.CANCELLED}:
-        return "INDEXED BY finished"
-    return "INDEXED BY due" if states == {State.RETRY_PENDING} else ""
+        return "INDEXED BY claimed", f"t.state = '{State.CLAIMED}'"
+    if states <= FINAL_STATES:
+        return "INDEXED BY finished", "t.finished_at_ms IS NOT NULL"
+    if states == {State.RETRY_PENDING}:
+        return "INDEXED BY due", render("t.state IN ({scheduled}, {retry_pending})")
+    return "", ""
 
 
 def _select(transaction: Transaction, hint: str, conditions: str, bindings: Sequence[Any]) -> list[Any]:
@@ -100,11 +100,20 @@ def _task(row: Sequence[Any]) -> Task:
     fields = dict(zip(_TASK_FIELDS, row[:17], strict=True))
     fields["state"] = State(row[3])
     fields["cancel_requested"] = bool(row[13])
+    if row[3] != State.CLAIMED:
+        fields |= dict.fromkeys(("worker_id", "claimed_at_ms", "lease_expires_at_ms"))
     return Task(**fields, payload=row[17], headers=headers_of(row[18]), policy=policy_of(row[19]))
 
 
+def _success(row: Sequence[Any]) -> list[Attempt]:
+    """The attempt that succeeded, which the task's own row keeps."""
+    if row[3] != State.SUCCEEDED:
+        return []
+    return [_attempt((row[6], row[5], row[10], "succeeded", row[11], row[9], None))]
+
+
 def _attempt(row: Sequence[Any]) -> Attempt:
-    delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error, _ = row
+    delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error = row
     return Attempt(
         delivery=delivery,
         attempt=attempt,

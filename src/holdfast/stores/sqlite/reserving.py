@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from holdfast.core.task import Claimed, Extension, Hold
@@ -10,8 +11,8 @@ from holdfast.stores.contract import Reserve
 from holdfast.stores.sqlite.transaction import SQL, Transaction, headers_of, policy_of
 from holdfast.stores.sqltext import render
 
-#: SQLite takes 500 parts in one compound query; a queue with more waiting types is served in turns.
-_MAX_TYPES = 400
+#: SQLite takes 500 parts in one compound query; a queue with more waiting types needs a query of queries.
+_MAX_PARTS = 400
 _ONE_TYPE = "SELECT rank, seq FROM tasks WHERE state = {ready} AND queue = :queue AND type = :type{n}"
 
 
@@ -45,12 +46,9 @@ def _claim_all(transaction: Transaction, request: Reserve) -> None:
 
 
 def _claim(transaction: Transaction, request: Reserve, queue: str, limit: int, epoch: int) -> int:
-    types = [name for (name,) in transaction.rows("ready_types", {"queue": queue})]
-    if request.types is not None:
-        types = [name for name in types if name in request.types]
+    types = [name for name in _ready_types(transaction, queue) if request.types is None or name in request.types]
     if not types:
         return 0
-    types = types[:_MAX_TYPES]
     transaction.connection.execute(
         _claim_statement(len(types)),
         {
@@ -67,11 +65,25 @@ def _claim(transaction: Transaction, request: Reserve, queue: str, limit: int, e
     return transaction.connection.changes()
 
 
+def _ready_types(transaction: Transaction, queue: str) -> Iterator[str]:
+    name = transaction.value("next_ready_type", (queue, ""))
+    while name is not None:
+        yield name
+        name = transaction.value("next_ready_type", (queue, name))
+
+
+@cache
 def _claim_statement(types: int) -> str:
     """The claim over this many types: SQLite merges their index ranges and stops at the limit."""
-    ranges = " UNION ALL ".join(render(_ONE_TYPE, n=str(n)) for n in range(types))
-    candidates = f"SELECT seq FROM ({ranges} ORDER BY rank, seq LIMIT :limit)"  # noqa: S608
-    return SQL["claim"].replace("{candidates}", candidates)
+    ranges = [render(_ONE_TYPE, n=str(n)) for n in range(types)]
+    while len(ranges) > 1:
+        groups = [ranges[n : n + _MAX_PARTS] for n in range(0, len(ranges), _MAX_PARTS)]
+        ranges = [f"SELECT rank, seq FROM ({_merged(group)})" for group in groups]  # noqa: S608
+    return SQL["claim"].replace("{candidates}", f"SELECT seq FROM ({_merged(ranges)})")  # noqa: S608
+
+
+def _merged(ranges: Sequence[str]) -> str:
+    return f"{' UNION ALL '.join(ranges)} ORDER BY rank, seq LIMIT :limit"
 
 
 def _claimed(transaction: Transaction, request: Reserve) -> list[Claimed]:

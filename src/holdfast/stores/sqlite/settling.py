@@ -1,93 +1,141 @@
-"""Apply: executes changes as `lifecycle.step` says. The SQL is rendered from the table; nothing is decided here."""
+"""Apply: executes changes. What a change means is asked of `core/lifecycle.py`; nothing is decided here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import groupby
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Change, Event, Standing, Verdict
 from holdfast.core.priority import AGED_STEP_MS
-from holdfast.core.task import FINAL_STATES, State
+from holdfast.core.task import State
 from holdfast.stores.contract import UPKEEP_BELL
-from holdfast.stores.sqlite.transaction import SQL, Transaction
+from holdfast.stores.sqlite.transaction import Transaction
 
 _encode = msgspec.json.Encoder().encode
+_ACKED: Final = Verdict(True, state=lifecycle.target(State.CLAIMED, Event.ACK))
 
 
 def apply(transaction: Transaction, changes: Sequence[Change]) -> list[Verdict]:
-    """One verdict a change; runs of the same settlement are executed together."""
+    """One verdict a change, in order; runs of acks are executed together."""
     verdicts: list[Verdict] = []
-    for event, run in groupby(changes, key=lambda change: change.event):
+    for is_ack, run in groupby(changes, key=lambda change: change.event is Event.ACK):
         group = list(run)
-        together = _apply_together(transaction, event, group) if _can_go_together(event, group) else None
-        verdicts += together or [_apply_one(transaction, change) for change in group]
+        together = _ack_together(transaction, group) if is_ack else None
+        verdicts += together or [_apply(transaction, change) for change in group]
     return verdicts
 
 
-# -- many at once: the hot path ------------------------------------------------------------------------------
-
-
-def _can_go_together(event: Event, group: Sequence[Change]) -> bool:
-    """Settlements that lead to one state whatever was asked before, each task once, no epoch to compare."""
-    return (
-        event in lifecycle.SETTLEMENTS
-        and event not in lifecycle.RUNS_AGAIN
-        and all(change.epoch is None and change.token is not None for change in group)
-        and len({change.task_id for change in group}) == len(group)
-    )
-
-
-def _apply_together(transaction: Transaction, event: Event, group: Sequence[Change]) -> list[Verdict] | None:
-    """Settles them all, or changes nothing and answers None if the claim of one is not current."""
-    bindings = {"changes": _as_json(group), "now": transaction.now_ms}
-    connection = transaction.connection
-    connection.execute("SAVEPOINT settle")
-    transaction.run("record_attempts", {**bindings, "event": event.value})
-    if connection.changes() != len(group):
-        connection.execute("ROLLBACK TO settle; RELEASE settle")
+def _ack_together(transaction: Transaction, acks: Sequence[Change]) -> list[Verdict] | None:
+    """The hot path: acks them all in one statement, or changes nothing and answers None if that cannot be done."""
+    text = _as_text(acks)
+    if text is None:
         return None
-    connection.execute(_settle_statement(event), bindings)
-    connection.execute("RELEASE settle")
-    return [Verdict(True, state=lifecycle.target(State.CLAIMED, event))] * len(group)
+    connection = transaction.connection
+    connection.execute("SAVEPOINT acks")
+    # One statement for the whole batch, because SQLite then works through it without Python's lock.
+    transaction.run("ack", {"changes": text, "now": transaction.now_ms})
+    if connection.changes() != len(acks):
+        connection.execute("ROLLBACK TO acks; RELEASE acks")
+        return None
+    connection.execute("RELEASE acks")
+    return [_ACKED] * len(acks)
+
+
+def _as_text(acks: Sequence[Change]) -> str | None:
+    """The batch as JSON; None if one of the results is no text."""
+    if any(ack.result is not None and b"\0" in ack.result for ack in acks):
+        return None
+    try:
+        rows = [(ack.task_id, ack.token, None if ack.result is None else ack.result.decode()) for ack in acks]
+    except UnicodeDecodeError:
+        return None
+    return _encode(rows).decode()
 
 
 # -- one at a time -------------------------------------------------------------------------------------------
 
 
-def _apply_one(transaction: Transaction, change: Change) -> Verdict:
-    found = transaction.row("standing", (change.task_id,))
-    standing = _standing(transaction, change, found) if found else None
+def _apply(transaction: Transaction, change: Change) -> Verdict:
+    row = transaction.row("standing", (change.task_id,))
+    standing = _standing(transaction, change, row) if row else None
     epoch = 0 if change.epoch is None else transaction.epoch()
-    refused = lifecycle.refusal(standing, change, transaction.now_ms, epoch)
-    if refused is not None or standing is None:
-        return refused or lifecycle.UNKNOWN
-    to = lifecycle.target(standing.state, change.event, standing.cancel_requested)
-    queue, seq = found[9:]
-    _execute(transaction, change, to, seq)
-    _ring(transaction, to, queue)
-    return Verdict(True, state=to)
+    verdict, after = lifecycle.step(standing, change, transaction.now_ms, epoch)
+    if not verdict.applied or verdict.repeated:
+        return verdict
+    queue, seq = row[9:]
+    _execute(transaction, change, after, seq)
+    _ring(transaction, change, after, queue)
+    return verdict
 
 
-def _execute(transaction: Transaction, change: Change, to: State | None, seq: int) -> None:
-    about = {"task_id": change.task_id, "now": transaction.now_ms}
-    if change.event in lifecycle.SETTLEMENTS:
-        bindings = {"changes": _as_json([change]), "now": transaction.now_ms}
-        transaction.run("record_attempts", {**bindings, "event": change.event.value})
-        transaction.connection.execute(_settle_statement(change.event), bindings)
-    elif change.event is Event.CANCEL:
-        name = "request_cancel" if to is State.CLAIMED else "cancel_waiting"
-        transaction.run(name, {**about, "reason": change.reason})
-    elif change.event is Event.REPLAY:
-        transaction.run("replay", {**about, "step_ms": AGED_STEP_MS})
-    elif change.event is Event.DISCARD:
-        transaction.run("record_discard", {**about, "reason": change.reason or ""})
+def _standing(transaction: Transaction, change: Change, row: Sequence[Any]) -> Standing:
+    state, run_at_ms, attempt, deliveries, token, lease_expires_at_ms, cancel_requested, finished_at_ms, reason = row[
+        :9
+    ]
+    claimed, succeeded = state == State.CLAIMED, state == State.SUCCEEDED
+    settled: tuple[tuple[str, Event], ...] = ()
+    if succeeded and token == change.token:
+        settled = ((token, Event.ACK),)
+    elif change.token is not None:
+        ended_by = transaction.value("settled_by", (row[10], change.token))
+        settled = ((change.token, Event(ended_by)),) if ended_by else ()
+    return Standing(
+        state=State(state),
+        run_at_ms=run_at_ms,
+        attempt=attempt,
+        deliveries=deliveries,
+        token=token if claimed else None,
+        lease_expires_at_ms=lease_expires_at_ms,
+        cancel_requested=bool(cancel_requested),
+        finished_at_ms=finished_at_ms,
+        reason=reason,
+        settled=settled,
+    )
+
+
+def _execute(transaction: Transaction, change: Change, after: Standing | None, seq: int) -> None:
+    if change.event is Event.ACK:
+        transaction.run("ack_one", {"seq": seq, "now": transaction.now_ms, "result": change.result})
+    elif after is None:
+        transaction.run("record_discard", {"seq": seq, "now": transaction.now_ms, "reason": change.reason or ""})
         delete(transaction, [seq])
+    elif after.state is State.CLAIMED:
+        transaction.run("request_cancel", {"seq": seq, "reason": after.reason})
     else:
-        raise ValueError(f"{change.event} is no change: it has a store method of its own")
+        if change.event in lifecycle.SETTLEMENTS:
+            _record_attempt(transaction, change, seq)
+        transaction.run("settle", _columns(after, seq))
+        if change.event is Event.REPLAY:
+            transaction.run("requeue_at_the_end", {"seq": seq, "step_ms": AGED_STEP_MS})
+
+
+def _record_attempt(transaction: Transaction, change: Change, seq: int) -> None:
+    transaction.run(
+        "record_attempt",
+        {
+            "seq": seq,
+            "now": transaction.now_ms,
+            "event": change.event.value,
+            "outcome": change.outcome,
+            "error_type": change.error.type if change.error else None,
+            "error": _encode(change.error).decode() if change.error else None,
+        },
+    )
+
+
+def _columns(after: Standing, seq: int) -> dict[str, Any]:
+    return {
+        "seq": seq,
+        "state": after.state.value,
+        "run_at_ms": after.run_at_ms,
+        "attempt": after.attempt,
+        "finished_at_ms": after.finished_at_ms,
+        "reason": after.reason,
+    }
 
 
 def delete(transaction: Transaction, seqs: Sequence[int]) -> None:
@@ -96,76 +144,10 @@ def delete(transaction: Transaction, seqs: Sequence[int]) -> None:
         transaction.run_many(name, [(seq,) for seq in seqs])
 
 
-def _standing(transaction: Transaction, change: Change, row: Sequence[object]) -> Standing:
-    ended = transaction.value("settled_by", (row[10], change.token)) if change.token is not None else None
-    return msgspec.convert(
-        {
-            **dict(zip(Standing.__struct_fields__, row[:9], strict=False)),
-            "cancel_requested": bool(row[6]),
-            "settled": [] if ended is None else [(change.token, ended)],
-        },
-        Standing,
-    )
-
-
-def _ring(transaction: Transaction, to: State | None, queue: str) -> None:
-    if to is State.READY:
+def _ring(transaction: Transaction, change: Change, after: Standing | None, queue: str) -> None:
+    if after is None or change.event is Event.CANCEL:
+        return
+    if after.state is State.READY:
         transaction.bells.add(queue)
-    elif to in (State.SCHEDULED, State.RETRY_PENDING):
+    elif after.state in (State.SCHEDULED, State.RETRY_PENDING):
         transaction.bells.add(UPKEEP_BELL)
-
-
-# -- from changes to SQL -------------------------------------------------------------------------------------
-
-
-@cache
-def _settle_statement(event: Event) -> str:
-    """The settle statement of one event, with the targets of the transition table rendered in."""
-    plain = lifecycle.target(State.CLAIMED, event)
-    wanted = lifecycle.target(State.CLAIMED, event, cancel_requested=True)
-    later = ":now + (c.value ->> 6)" if event in (Event.RETRY, Event.SNOOZE) else "run_at_ms"
-    reason = "c.value ->> 8"
-    kept = f"coalesce({reason}, reason)"
-    parts = {
-        "new_state": _either(f"'{plain}'", f"'{wanted}'"),
-        "new_run_at": _either(later, later if wanted is plain else "run_at_ms"),
-        "spared": "1" if event in lifecycle.SPARES_ATTEMPT else "0",
-        "new_finished_at": _either(_finished(plain), _finished(wanted)),
-        "new_reason": _either(_reason(plain, reason, kept), _reason(wanted, reason, kept)),
-    }
-    text = SQL["settle"]
-    for name, expression in parts.items():
-        text = text.replace("{" + name + "}", expression)
-    return text
-
-
-def _either(plain: str, cancelled: str) -> str:
-    return plain if plain == cancelled else f"CASE WHEN cancel_requested THEN {cancelled} ELSE {plain} END"
-
-
-def _finished(state: State | None) -> str:
-    return ":now" if state in FINAL_STATES else "NULL"
-
-
-def _reason(state: State | None, given: str, kept: str) -> str:
-    if state is State.CANCELLED:
-        return kept
-    return given if state in FINAL_STATES else "NULL"
-
-
-def _as_json(changes: Sequence[Change]) -> str:
-    rows = [
-        (
-            change.task_id,
-            change.token,
-            change.outcome,
-            change.error.type if change.error else None,
-            _encode(change.error).decode() if change.error else None,
-            change.result.decode() if change.result is not None else None,
-            change.delay_ms,
-            change.lapsed_only,
-            change.reason,
-        )
-        for change in changes
-    ]
-    return _encode(rows).decode()

@@ -3,12 +3,12 @@
 -- name: task
 SELECT t.task_id, t.type, t.queue, t.state, t.priority, t.attempt, t.deliveries, t.created_at_ms, t.run_at_ms,
        t.finished_at_ms, t.worker_id, t.claimed_at_ms, t.lease_expires_at_ms, t.cancel_requested, t.progress,
-       t.reason, t.request_id, e.payload, e.headers, e.policy, t.seq
+       t.reason, t.request_id, e.payload, e.headers, e.policy, t.seq, t.result
 FROM tasks t {hint} JOIN envelopes e USING (seq)
 WHERE {conditions}
 
 -- name: history
-SELECT delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error, result
+SELECT delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error
 FROM attempts WHERE seq = ? ORDER BY delivery
 
 -- name: count_ready
@@ -21,8 +21,7 @@ SELECT queue, state, count(*) FROM tasks WHERE state = {claimed} GROUP BY queue,
 UNION ALL
 SELECT queue, state, count(*) FROM tasks WHERE state = {blocked} GROUP BY queue, state
 UNION ALL
-SELECT queue, state, count(*) FROM tasks
-WHERE state IN ({succeeded}, {failed}, {dead_lettered}, {cancelled}) GROUP BY queue, state
+SELECT queue, state, count(*) FROM tasks WHERE finished_at_ms IS NOT NULL GROUP BY queue, state
 
 -- name: workers
 SELECT record, started_at_ms, seen_at_ms, expires_at_ms FROM workers ORDER BY worker_id

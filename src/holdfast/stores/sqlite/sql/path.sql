@@ -26,15 +26,9 @@ WHERE t.queue = ? AND t.request_id = ?
 -- name: next_due
 SELECT min(run_at_ms) FROM tasks WHERE state IN ({scheduled}, {retry_pending})
 
--- name: ready_types
--- The types that wait in a queue, by stepping from one to the next in the index.
-WITH RECURSIVE step (type) AS (
-    SELECT min(type) FROM tasks WHERE state = {ready} AND queue = :queue
-    UNION ALL
-    SELECT (SELECT min(type) FROM tasks WHERE state = {ready} AND queue = :queue AND type > step.type)
-    FROM step WHERE step.type IS NOT NULL
-)
-SELECT type FROM step WHERE type IS NOT NULL
+-- name: next_ready_type
+-- The next type that waits in a queue: one step in the index, however many tasks there are.
+SELECT type FROM tasks WHERE state = {ready} AND queue = ? AND type > ? ORDER BY type LIMIT 1
 
 -- name: paused_queues
 SELECT queue FROM paused
@@ -69,29 +63,30 @@ SET lease_expires_at_ms = max(lease_expires_at_ms, :now + :lease_ms),
 WHERE task_id = :task_id AND state = {claimed} AND token = :token
 RETURNING cancel_requested
 
--- name: record_attempts
--- One line of history for every claim in :changes that is still current.
--- A change is [task_id, token, outcome, error_type, error, result, delay_ms, lapsed_only, reason].
-INSERT INTO attempts (seq, delivery, attempt, token, worker_id, event, outcome, started_at_ms, ended_at_ms,
-                      error_type, error, result)
-SELECT t.seq, t.deliveries, t.attempt, t.token, t.worker_id, :event, c.value ->> 2, t.claimed_at_ms, :now,
-       c.value ->> 3, c.value ->> 4, CAST(c.value ->> 5 AS BLOB)
-FROM json_each(:changes) c CROSS JOIN tasks t ON t.task_id = c.value ->> 0
-WHERE t.state = {claimed} AND t.token = c.value ->> 1
-  AND (NOT c.value ->> 7 OR t.lease_expires_at_ms <= :now)
-
--- name: settle
--- Rendered once an event by settling.py, from lifecycle.TRANSITIONS.
+-- name: ack
+-- A change is [task_id, token, result]. The claim stays in the row: it is the last line of the history.
 UPDATE tasks
-SET state = {new_state},
-    run_at_ms = {new_run_at},
-    attempt = attempt - {spared},
-    finished_at_ms = {new_finished_at},
-    reason = {new_reason},
-    token = NULL, claim_id = NULL, worker_id = NULL, claimed_at_ms = NULL, lease_expires_at_ms = NULL,
+SET state = {succeeded}, finished_at_ms = :now, result = CAST(c.value ->> 2 AS BLOB), reason = NULL,
     cancel_requested = 0
 FROM json_each(:changes) c
 WHERE tasks.task_id = c.value ->> 0 AND tasks.state = {claimed} AND tasks.token = c.value ->> 1
+
+-- name: ack_one
+UPDATE tasks SET state = {succeeded}, finished_at_ms = :now, result = :result, reason = NULL, cancel_requested = 0
+WHERE seq = :seq
+
+-- name: record_attempt
+INSERT INTO attempts (seq, delivery, attempt, token, worker_id, event, outcome, started_at_ms, ended_at_ms,
+                      error_type, error)
+SELECT seq, deliveries, attempt, token, worker_id, :event, :outcome, claimed_at_ms, :now, :error_type, :error
+FROM tasks WHERE seq = :seq
+
+-- name: settle
+UPDATE tasks
+SET state = :state, run_at_ms = :run_at_ms, attempt = :attempt, finished_at_ms = :finished_at_ms, reason = :reason,
+    token = NULL, claim_id = NULL, worker_id = NULL, claimed_at_ms = NULL, lease_expires_at_ms = NULL,
+    cancel_requested = 0
+WHERE seq = :seq
 
 -- name: standing
 SELECT state, run_at_ms, attempt, deliveries, token, lease_expires_at_ms, cancel_requested, finished_at_ms, reason,
@@ -101,24 +96,18 @@ FROM tasks WHERE task_id = ?
 -- name: settled_by
 SELECT event FROM attempts WHERE seq = ? AND token = ?
 
--- name: cancel_waiting
-UPDATE tasks SET state = {cancelled}, finished_at_ms = :now, reason = :reason WHERE task_id = :task_id
-
 -- name: request_cancel
-UPDATE tasks SET cancel_requested = 1, reason = :reason WHERE task_id = :task_id
+UPDATE tasks SET cancel_requested = 1, reason = :reason WHERE seq = :seq
 
--- name: replay
-UPDATE tasks
-SET state = {ready}, run_at_ms = :now, rank = :now - priority * :step_ms, attempt = 0,
-    finished_at_ms = NULL, reason = NULL
-WHERE task_id = :task_id
+-- name: requeue_at_the_end
+UPDATE tasks SET rank = run_at_ms - priority * :step_ms WHERE seq = :seq
 
 -- name: record_discard
 INSERT INTO discards (task_id, type, queue, payload, reason, error, discarded_at_ms)
 SELECT t.task_id, t.type, t.queue, e.payload, :reason,
        coalesce((SELECT a.error FROM attempts a WHERE a.seq = t.seq ORDER BY a.delivery DESC LIMIT 1), ''), :now
 FROM tasks t JOIN envelopes e USING (seq)
-WHERE t.task_id = :task_id
+WHERE t.seq = :seq
 
 -- name: delete_attempts
 DELETE FROM attempts WHERE seq = ?

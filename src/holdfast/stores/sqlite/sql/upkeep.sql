@@ -29,7 +29,7 @@ ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, epoch = excluded.epoch,
 
 -- name: old_finished
 SELECT seq FROM tasks
-WHERE state = :state AND state IN ({succeeded}, {failed}, {dead_lettered}, {cancelled}) AND finished_at_ms <= :before
+WHERE state = :state AND finished_at_ms <= :before
 ORDER BY finished_at_ms LIMIT :limit
 
 -- name: seq_span
@@ -37,11 +37,11 @@ SELECT max(seq) - min(seq) + 1 FROM tasks
 
 -- name: count_finished
 SELECT count(*) FROM tasks
-WHERE state = :state AND state IN ({succeeded}, {failed}, {dead_lettered}, {cancelled})
+WHERE state = :state AND finished_at_ms IS NOT NULL
 
 -- name: oldest_finished
 SELECT seq FROM tasks
-WHERE state = :state AND state IN ({succeeded}, {failed}, {dead_lettered}, {cancelled})
+WHERE state = :state AND finished_at_ms IS NOT NULL
 ORDER BY finished_at_ms LIMIT :limit
 
 -- name: prune_discards

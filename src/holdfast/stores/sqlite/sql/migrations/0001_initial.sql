@@ -20,7 +20,8 @@ CREATE TABLE tasks (
     lease_expires_at_ms INTEGER,
     cancel_requested    INTEGER NOT NULL DEFAULT 0,
     reason              TEXT,
-    progress            BLOB
+    progress            BLOB,
+    result              BLOB
 ) STRICT;
 
 -- The rest of the envelope lives apart: it is never rewritten when the state changes.
@@ -31,7 +32,8 @@ CREATE TABLE envelopes (
     policy  TEXT                                        -- JSON, NULL for the default
 ) STRICT;
 
--- One row for every claim that has ended.
+-- One row for every claim that ended without success. The claim that succeeded is the last one, and stays in
+-- its task's row: an ack is then one update of one row, which is half of the cost of a task.
 CREATE TABLE attempts (
     seq           INTEGER NOT NULL,
     delivery      INTEGER NOT NULL,
@@ -44,7 +46,6 @@ CREATE TABLE attempts (
     ended_at_ms   INTEGER NOT NULL,
     error_type    TEXT,
     error         TEXT,                                 -- JSON
-    result        BLOB,
     PRIMARY KEY (seq, delivery)
 ) STRICT, WITHOUT ROWID;
 
@@ -53,8 +54,8 @@ CREATE INDEX ready ON tasks (queue, type, rank, seq, priority) WHERE state = {re
 CREATE INDEX due ON tasks (run_at_ms, state, queue) WHERE state IN ({scheduled}, {retry_pending});
 -- No lease in it: a heartbeat changes no index.
 CREATE INDEX claimed ON tasks (claim_id) WHERE state = {claimed};
-CREATE INDEX finished ON tasks (state, finished_at_ms, queue)
-    WHERE state IN ({succeeded}, {failed}, {dead_lettered}, {cancelled});
+-- Not `state IN (…)`: SQLite would build that list anew for every row that changes, at half of the claim rate.
+CREATE INDEX finished ON tasks (state, finished_at_ms, queue) WHERE finished_at_ms IS NOT NULL;
 CREATE INDEX blocked ON tasks (queue) WHERE state = {blocked};
 CREATE UNIQUE INDEX requests ON tasks (queue, request_id) WHERE request_id IS NOT NULL;
 
