@@ -8,7 +8,7 @@ from pathlib import Path
 #: Enough for about a hundred thousand settlements.
 BALLAST_BYTES = 32 * 1024 * 1024
 #: On a small disk, at most this part of it.
-_SHARE_OF_DISK = 16
+_SHARE_OF_DISK = 8
 
 
 class Ballast:
@@ -16,6 +16,14 @@ class Ballast:
 
     def __init__(self, database: str) -> None:
         self._path = Path(database + "-ballast") if database else None
+
+    @property
+    def size(self) -> int:
+        """How much room is to be kept back, in bytes."""
+        if self._path is None:
+            return BALLAST_BYTES
+        disk = os.statvfs(self._path.parent)
+        return min(BALLAST_BYTES, disk.f_blocks * disk.f_frsize // _SHARE_OF_DISK)
 
     @property
     def present(self) -> bool:
@@ -32,7 +40,7 @@ class Ballast:
         if self._path is None or self._path.exists():
             return True
         disk = os.statvfs(self._path.parent)
-        size = min(BALLAST_BYTES, disk.f_blocks * disk.f_frsize // _SHARE_OF_DISK)
+        size = self.size
         if disk.f_bavail * disk.f_frsize < 2 * size:
             return False  # It would be given up again at once.
         partial = self._path.with_name(f"{self._path.name}.{os.getpid()}")

@@ -22,7 +22,6 @@ BUSY_LIMIT_SECONDS = 10.0
 _SETTINGS = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
-PRAGMA wal_autocheckpoint = 4000;
 PRAGMA journal_size_limit = 67108864;
 PRAGMA cache_size = -65536;
 PRAGMA temp_store = MEMORY;

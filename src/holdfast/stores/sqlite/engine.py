@@ -25,6 +25,9 @@ from holdfast.stores.sqlite.transaction import Transaction
 T = TypeVar("T")
 #: One group of operations: more would only make the first of them wait.
 _MAX_GROUP = 256
+_PAGE_BYTES = 4096
+#: A longer log would make commits cheaper by a little, and a restart after a crash slower.
+_LARGEST_LOG_PAGES = 4_000
 
 
 class _Call:
@@ -87,6 +90,8 @@ class Engine:
         if self._write_connection is None:
             connection = connect(self._path)
             self._steps = migrate(connection, self._path)
+            # What the log holds must fit into the room that the ballast leaves, or a full disk could not be drained.
+            connection.wal_autocheckpoint(min(_LARGEST_LOG_PAGES, self.ballast.size // _PAGE_BYTES // 2))
             self._write_connection = connection
         return self._write_connection
 
@@ -140,9 +145,11 @@ class Engine:
         self.ballast.give_up()
         if call.adds:
             return
-        call.error = None
         try:
+            # The log may fill what the ballast leaves; emptied into the database, it starts over.
+            self._open_for_writing().execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._commit_together([call])
+            call.error = None
         except apsw.Error as again:
             call.error = translated(again, self._path)
 

@@ -5,8 +5,8 @@ SELECT coalesce(max(seq), 0) FROM tasks
 
 -- name: insert_task
 -- Answers only for rows that are new: a known task_id or request_id is left alone.
-INSERT INTO tasks (seq, task_id, queue, type, state, priority, rank, run_at_ms, created_at_ms, request_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO tasks (seq, task_id, queue, type, state, priority, rank, run_at_ms, created_at_ms, request_id, room)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, zeroblob(120))
 ON CONFLICT DO NOTHING
 RETURNING seq
 
@@ -43,7 +43,8 @@ SET state = {claimed},
     claim_id = :claim_id,
     worker_id = :worker_id,
     claimed_at_ms = :now,
-    lease_expires_at_ms = :now + :lease_ms
+    lease_expires_at_ms = :now + :lease_ms,
+    room = NULL
 WHERE seq IN ({candidates})
 
 -- name: claimed_by_id

@@ -21,7 +21,9 @@ CREATE TABLE tasks (
     cancel_requested    INTEGER NOT NULL DEFAULT 0,
     reason              TEXT,
     progress            BLOB,
-    result              BLOB
+    result              BLOB,
+    -- As long as the claim that is to come: a row that does not grow needs no new page, so a full disk can be drained.
+    room                BLOB
 ) STRICT;
 
 -- The rest of the envelope lives apart: it is never rewritten when the state changes.

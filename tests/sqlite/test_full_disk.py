@@ -1,0 +1,116 @@
+"""A full disk stops new tasks, never the end of running ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.core import lifecycle
+from holdfast.core.fairness import QueueShare
+from holdfast.core.ids import IdSource
+from holdfast.core.task import Claimed, NewTask, State
+from holdfast.errors import StoreFull
+from holdfast.stores.contract import Reserve, Store
+from holdfast.stores.open import open_store
+
+IDS = IdSource(SystemClock().now_ms, os.urandom)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "holdfast-test", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def resize(disk: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], check=True)
+
+
+def a_task() -> NewTask:
+    return NewTask(task_id=IDS.task_id(), type="noop", queue="default", payload=b'{"filler":"%s"}' % (b"x" * 300))
+
+
+async def fill(store: Store) -> list[str]:
+    acknowledged: list[str] = []
+    while len(acknowledged) < 200_000:
+        batch = [a_task() for _ in range(100)]
+        try:
+            answers = await store.enqueue(batch)
+        except StoreFull:
+            return acknowledged
+        acknowledged += [answer.task_id for answer in answers]
+    raise AssertionError("the disk never became full")
+
+
+async def claim(store: Store, count: int) -> list[Claimed]:
+    request = Reserve(
+        claim_id=IDS.claim_id(),
+        worker_id="w",
+        shares=[QueueShare("default", count)],
+        max_tasks=count,
+        lease_ms=60_000,
+    )
+    return (await store.reserve(request)).tasks
+
+
+async def drain(store: Store) -> int:
+    done = 0
+    while tasks := await claim(store, 100):
+        verdicts = await store.apply([lifecycle.ack(task.task_id, task.token, b'"done"') for task in tasks])
+        assert all(verdict.applied for verdict in verdicts)
+        done += len(tasks)
+    return done
+
+
+def test_a_full_disk_refuses_new_tasks_keeps_the_old_and_lets_all_of_them_finish(small_disk: Path) -> None:
+    async def scenario() -> None:
+        store = open_store(f"sqlite:///{small_disk}/holdfast.db")
+        acknowledged = await fill(store)
+        assert acknowledged
+        with pytest.raises(StoreFull, match="disk is full"):
+            await store.enqueue([a_task()])
+        (counts,) = await store.counts()
+        assert counts.states == {State.READY: len(acknowledged)}
+        assert await drain(store) == len(acknowledged)
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_new_tasks_are_taken_again_once_there_is_space(small_disk: Path) -> None:
+    async def scenario() -> None:
+        store = open_store(f"sqlite:///{small_disk}/holdfast.db")
+        before = await fill(store)
+        await asyncio.to_thread(resize, small_disk, "64m")
+        (answer,) = await store.enqueue([a_task()])
+        found = await store.get([answer.task_id, before[0], before[-1]])
+        assert [task.state for task in found if task] == [State.READY] * 3
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_second_process_finds_everything_that_was_acknowledged(small_disk: Path) -> None:
+    async def scenario() -> None:
+        url = f"sqlite:///{small_disk}/holdfast.db"
+        writer, reader = open_store(url), open_store(url)
+        acknowledged = await fill(writer)
+        found = await reader.get(acknowledged)
+        assert all(found)
+        await writer.close()
+        await reader.close()
+
+    asyncio.run(scenario())
