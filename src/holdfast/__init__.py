@@ -1,5 +1,48 @@
 """Holdfast: a distributed task queue that is fast and never lets go."""
 
+from holdfast.app import Holdfast
+from holdfast.core.outcomes import Cancel, Snooze
+from holdfast.core.retry import Retry
+from holdfast.errors import (
+    BadArguments,
+    ClaimLost,
+    HoldfastError,
+    Refused,
+    RequestConflict,
+    ResultTimeout,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    TaskCancelled,
+    TaskFailed,
+    UnknownTask,
+    UsageError,
+)
+from holdfast.producer.handle import TaskHandle
+from holdfast.producer.task_type import TaskType
 from holdfast.version import __version__
+from holdfast.worker.context import current
 
-__all__ = ["__version__"]
+__all__ = [
+    "BadArguments",
+    "Cancel",
+    "ClaimLost",
+    "Holdfast",
+    "HoldfastError",
+    "Refused",
+    "RequestConflict",
+    "ResultTimeout",
+    "Retry",
+    "Snooze",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskHandle",
+    "TaskType",
+    "UnknownTask",
+    "UsageError",
+    "__version__",
+    "current",
+]

@@ -155,7 +155,7 @@ class ArgumentCodec:
             yield from (f"unknown argument '{name}'" for name in kwargs if name not in named)
         yield from (f"argument '{name}' is given twice" for name in given if name in kwargs and name in named)
         if len(args) > len(positional) and not by_kind[Parameter.VAR_POSITIONAL]:
-            yield f"{len(args)} arguments by position are too many"
+            yield f"too many arguments by position ({len(args)})"
         required = [each for each in self._parameters if each.default is Parameter.empty and each.kind not in _VARIADIC]
         yield from (f"missing argument '{e.name}'" for e in required if e.name not in given and e.name not in kwargs)
         yield "the arguments do not fit"
@@ -259,7 +259,7 @@ def _readable(error: msgspec.MsgspecError) -> str:
 def _refuse_non_finite(value: Any, what: str) -> None:
     for path, number in _numbers(msgspec.to_builtins(value), ""):
         if not math.isfinite(number):
-            raise BadArguments(f"{what}: {path.lstrip('.') or 'value'}: {number} cannot be written as JSON")
+            raise BadArguments(f"{what}: {path.lstrip('.')}{': ' if path else ''}{number} cannot be written as JSON")
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:

@@ -206,7 +206,8 @@ class _Lane:
         self._closed = True
         if self._thread is not None:
             self._calls.put(None)
-            await asyncio.to_thread(self._thread.join)
+            while self._thread.is_alive():  # Not to_thread(join): that starts a thread, which an exiting program may not.
+                await asyncio.sleep(0.001)
 
     def _start_once(self) -> None:
         with self._start:

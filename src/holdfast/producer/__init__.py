@@ -1,0 +1,1 @@
+"""Recording tasks, and following them."""

@@ -1,0 +1,89 @@
+"""The options of a call: never mixed with its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core.durations import Duration, duration_ms
+from holdfast.core.names import check_queue, check_request_id
+from holdfast.core.priority import check_priority
+from holdfast.core.retry import DEFAULT_POLICY, Retry, RetryPolicy
+from holdfast.errors import BadOption
+
+#: Headers are for trace ids and the like; what a task works on belongs into its arguments.
+MAX_HEADER_BYTES = 8 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How and when a task runs, in the form that is recorded with it."""
+
+    queue: str = "default"
+    priority: int = 0
+    policy: RetryPolicy = DEFAULT_POLICY
+    delay_ms: int = 0
+    run_at_ms: int | None = None
+    request_id: str | None = None
+    headers: dict[str, str] = {}
+
+
+def changed(
+    options: Options,
+    *,
+    queue: str | None = None,
+    delay: Duration | None = None,
+    run_at: datetime | None = None,
+    priority: int | None = None,
+    request_id: str | None = None,
+    retry: Retry | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Options:
+    """The options with those replaced that are given; each is checked."""
+    if delay is not None and run_at is not None:
+        raise BadOption("delay and run_at exclude each other: give one of them")
+    changes: dict[str, Any] = {}
+    if queue is not None:
+        changes["queue"] = check_queue(queue)
+    if delay is not None:
+        changes.update(delay_ms=duration_ms(delay, "delay"), run_at_ms=None)
+    if run_at is not None:
+        changes.update(delay_ms=0, run_at_ms=_run_at_ms(run_at))
+    if priority is not None:
+        changes["priority"] = check_priority(priority)
+    if request_id is not None:
+        changes["request_id"] = check_request_id(request_id)
+    if retry is not None:
+        changes["policy"] = _policy(retry)
+    if headers is not None:
+        changes["headers"] = _checked_headers(headers)
+    return msgspec.structs.replace(options, **changes)
+
+
+def _run_at_ms(run_at: datetime) -> int:
+    if not isinstance(run_at, datetime):
+        raise BadOption(f"run_at: {run_at!r} is not a datetime; write datetime(2030, 1, 1, tzinfo=UTC)")
+    if run_at.utcoffset() is None:
+        raise BadOption(f"run_at: {run_at.isoformat()} has no time zone; add one, such as tzinfo=UTC")
+    return max(0, (run_at - _EPOCH) // timedelta(milliseconds=1))
+
+
+def _policy(retry: Retry) -> RetryPolicy:
+    if not isinstance(retry, Retry):
+        raise BadOption(f"retry: {retry!r} is not a Retry; write retry=Retry(max_attempts=3)")
+    return retry.policy()
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise BadOption(f"headers: {headers!r} is not a mapping of text to text")
+    for key, value in headers.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise BadOption(f"headers: {key!r}: {value!r} is not text to text")
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in headers.items())
+    if size > MAX_HEADER_BYTES:
+        raise BadOption(f"headers: {size:,} bytes, the limit is {MAX_HEADER_BYTES:,}; put data into the arguments")
+    return dict(headers)

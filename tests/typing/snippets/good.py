@@ -1,0 +1,93 @@
+"""What a type checker must accept, with the types that it must see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from holdfast import Cancel, Holdfast, Retry, Snooze, TaskHandle
+from holdfast.core.task import Attempt, Task
+
+app = Holdfast("sqlite://", retry=Retry(max_attempts=3, give_up_on=(ValueError,)))
+
+
+@dataclass
+class Picture:
+    url: str
+
+
+@app.task
+def resize(url: str, width: int = 800) -> str:
+    return f"{url}@{width}"
+
+
+@app.task(queue="images", priority=5, retry=Retry(base="1s"), name="images.crop")
+def crop(picture: Picture, *corners: int, lossless: bool = False) -> Picture:
+    return picture
+
+
+@app.task
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@app.task(queue="slow")
+async def crawl(url: str, depth: int | None = None) -> list[str] | Snooze:
+    return Snooze("30s") if depth is None else [url]
+
+
+@app.task
+def maybe(number: int) -> int | Snooze | Cancel:
+    return Cancel("odd") if number % 2 else number
+
+
+@app.task
+def nothing() -> None: ...
+
+
+def as_functions() -> None:
+    assert_type(resize("cat.jpg"), str)
+    assert_type(crop(Picture("cat.jpg"), 1, 2, lossless=True), Picture)
+
+
+async def as_coroutines() -> None:
+    assert_type(await fetch("cat.jpg"), bytes)
+    assert_type(await resize.aenqueue("cat.jpg", width=400), TaskHandle[str])
+    assert_type(await (await fetch.aenqueue("cat.jpg")).aresult(), bytes)
+    assert_type(await app.aenqueue_many([fetch.prepare("a"), fetch.prepare("b")]), list[TaskHandle[bytes]])
+    assert_type(await app.handle("0" * 32, int).aresult(timeout="10s"), int)
+    async with app as same:
+        assert_type(same, Holdfast)
+
+
+def as_tasks() -> None:
+    handle = resize.enqueue("cat.jpg", 400)
+    assert_type(handle, TaskHandle[str])
+    assert_type(handle.result(timeout=10), str)
+    assert_type(handle.status(), Task)
+    assert_type(handle.wait(timedelta(seconds=3)), Task)
+    assert_type(handle.history(), tuple[Attempt, ...])
+    assert_type(handle.cancel(), bool)
+    assert_type(handle.why(), str)
+    assert_type(crop.enqueue(Picture("cat.jpg"), 1, 2, lossless=True).result(), Picture)
+    assert_type(fetch.enqueue("cat.jpg").result(), bytes)
+    assert_type(crawl.enqueue("cat.jpg", depth=3).result(), list[str])
+    assert_type(maybe.enqueue(1).result(), int)
+    assert_type(app.handle("0" * 32), TaskHandle[Any])
+    nothing.enqueue()
+
+
+def with_options() -> None:
+    later = resize.using(delay="2h", priority=5, request_id="order-42", headers={"trace": "1"}, queue="images")
+    assert_type(later.enqueue("cat.jpg", width=400), TaskHandle[str])
+    resize.using(run_at=datetime(2030, 1, 1, tzinfo=UTC), retry=Retry(max_attempts=1)).enqueue("cat.jpg")
+    fetch.using(delay=timedelta(minutes=1)).enqueue("cat.jpg")
+
+
+def many(urls: Iterator[str]) -> None:
+    assert_type(app.enqueue_many(resize.prepare(url) for url in urls), list[TaskHandle[str]])
+    app.enqueue_many([resize.prepare("cat.jpg"), fetch.prepare("cat.jpg")])
+    anything: TaskHandle[object] = resize.enqueue("cat.jpg")
+    print(anything)

@@ -1,0 +1,122 @@
+"""Following recorded tasks: status, result, history, cancel, why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from holdfast import TaskHandle
+from holdfast.core import lifecycle
+from holdfast.core.task import Failure, State
+from holdfast.errors import (
+    BadDuration,
+    Refused,
+    ResultTimeout,
+    TaskCancelled,
+    TaskFailed,
+    UnknownTask,
+)
+from tests.unit.producer.setting import Setting
+
+
+def test_a_result_is_waited_for(setting: Setting) -> None:
+    handle = setting.double.enqueue(21)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(handle.result, "30s")
+        task = setting.claim()
+        setting.settle(lifecycle.ack(task.task_id, task.token, b"42"))
+        assert waiting.result(30) == 42
+    assert handle.wait().state is State.SUCCEEDED
+    (attempt,) = handle.history()
+    assert attempt.outcome == "succeeded"
+    assert setting.app.handle(handle.task_id, str).task_id == handle.task_id
+
+
+def test_waiting_survives_a_lost_reply(setting: Setting) -> None:
+    handle = setting.double.enqueue(21)
+    task = setting.claim()
+    setting.settle(lifecycle.ack(task.task_id, task.token, b"42"))
+    setting.store.replies_to_lose = 2
+    assert handle.result(10) == 42
+
+
+def test_a_result_that_is_not_there_in_time_is_a_timeout(setting: Setting) -> None:
+    handle = setting.double.enqueue(1)
+    for timeout in ("50ms", 0):
+        with pytest.raises(ResultTimeout, match=rf"^task {handle.task_id} has not ended within (50|0)ms; it goes on"):
+            handle.result(timeout)
+    with pytest.raises(BadDuration, match=r"^timeout: 'soon' is not a duration"):
+        handle.wait("soon")
+
+
+def test_waiting_asks_less_and_less_often(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            raise TimeoutError
+
+    monkeypatch.setattr("holdfast.producer.handle.asyncio.sleep", sleep)
+    with pytest.raises(ResultTimeout):
+        setting.double.enqueue(1).result()
+    assert pauses[0] == 0.005
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 0.25
+
+
+def test_a_task_that_failed_says_how(setting: Setting) -> None:
+    handle = setting.quiet.enqueue(1)
+    setting.fail(Failure("builtins.ValueError", "no such picture"))
+    with pytest.raises(TaskFailed) as caught:
+        handle.result()
+    assert str(caught.value) == (
+        f"task {handle.task_id} (quiet) is dead_lettered (max_attempts) after 1 attempt: "
+        "builtins.ValueError: no such picture"
+    )
+
+
+def test_a_waiting_task_can_be_cancelled_and_again(setting: Setting) -> None:
+    handle = setting.double.enqueue(1)
+    assert handle.cancel("changed my mind") is True
+    assert handle.cancel() is True
+    assert handle.status().state is State.CANCELLED
+    with pytest.raises(TaskCancelled, match=rf"^task {handle.task_id} \(double\) was cancelled: changed my mind$"):
+        handle.result()
+
+
+def test_a_running_task_is_told_and_goes_on_until_it_stops(setting: Setting) -> None:
+    handle = setting.double.enqueue(1)
+    setting.claim()
+    assert handle.cancel() is False
+    assert handle.status().cancel_requested
+
+
+def test_a_task_that_has_ended_cannot_be_cancelled(setting: Setting) -> None:
+    handle = setting.double.enqueue(1)
+    task = setting.claim()
+    setting.settle(lifecycle.ack(task.task_id, task.token, b"2"))
+    with pytest.raises(Refused, match=rf"^task {handle.task_id} is succeeded: it has ended and cannot be cancelled$"):
+        handle.cancel()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda handle: handle.status(),
+        lambda handle: handle.result(10),
+        lambda handle: handle.history(),
+        lambda handle: handle.cancel(),
+        lambda handle: handle.why(),
+    ],
+)
+def test_an_unknown_task_is_an_error_not_pending(setting: Setting, ask: Callable[[TaskHandle[Any]], object]) -> None:
+    with pytest.raises(UnknownTask, match=rf"{'0' * 32}"):
+        ask(setting.app.handle("0" * 32))
+
+
+def test_why_is_answered_in_words(setting: Setting) -> None:
+    assert setting.double.enqueue(1).why() == "No worker is running."
