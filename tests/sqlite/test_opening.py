@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -123,3 +124,26 @@ def test_the_query_for_a_claim_walks_the_index_and_sorts_nothing() -> None:
         assert not [line for line in plan if "SCAN tasks" in line]
         if types < 400:
             assert not [line for line in plan if "TEMP B-TREE" in line], plan
+
+
+def test_a_foreign_database_does_not_even_change_its_journal(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    other = apsw.Connection(str(path))
+    other.execute("CREATE TABLE songs (title TEXT)")
+    other.close()
+    before = path.read_bytes()
+    refusal(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+def test_a_new_file_can_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    def open_one(path: str) -> list[str]:
+        connection = connect(path)
+        steps = migrate(connection, path)
+        connection.close()
+        return steps
+
+    with ThreadPoolExecutor(8) as threads:
+        for attempt in range(30):
+            steps = list(threads.map(open_one, [f"{tmp_path}/{attempt}.db"] * 8))
+            assert sum(map(len, steps)) == 1

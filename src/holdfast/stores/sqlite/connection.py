@@ -1,15 +1,16 @@
-"""Opening a database file: settings, schema, and errors in our words."""
+"""Opening a database file: whose it is, settings, schema."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 import apsw
 
-from holdfast.errors import BadUrl, HoldfastError, StoreCorrupt, StoreError, StoreFull, StoreTooNew, StoreUnavailable
+from holdfast.errors import BadUrl, StoreTooNew
+from holdfast.stores.sqlite.failures import translated
 from holdfast.stores.sqltext import load_migrations
 
 PACKAGE = "holdfast.stores.sqlite"
@@ -19,8 +20,7 @@ APPLICATION_ID = 0x48465354
 SAFE_SQLITE = 3_051_003
 #: How long a writer waits for the other processes on the file before it calls the store unavailable.
 BUSY_LIMIT_SECONDS = 10.0
-_SETTINGS = """
-PRAGMA journal_mode = WAL;
+_SETTINGS: Final = """
 PRAGMA synchronous = FULL;
 PRAGMA journal_size_limit = 67108864;
 PRAGMA cache_size = -65536;
@@ -33,6 +33,9 @@ def connect(path: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(path or ":memory:", statementcachesize=300)
         connection.set_busy_handler(_BusyHandler())
+        with _transaction(connection, "BEGIN"):
+            _version(connection, path)  # Before anything is set: a file of another program is left as it is.
+        _write_ahead(connection)
         connection.execute(_SETTINGS)
     except apsw.Error as error:
         raise translated(error, path) from error
@@ -44,40 +47,61 @@ def migrate(connection: apsw.Connection, path: str) -> list[str]:
     migrations = load_migrations(PACKAGE)
     newest = migrations[-1][0]
     try:
-        if _version(connection, path) == newest:
+        if int(connection.pragma("user_version")) == newest:
             return []
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            steps = _apply(connection, path, migrations)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {newest}; COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            steps = _missing(_version(connection, path), path, migrations)
+            for _, text in steps:
+                connection.execute(text)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {newest}")
     except apsw.Error as error:
         raise translated(error, path) from error
-    return steps
-
-
-def _apply(connection: apsw.Connection, path: str, migrations: list[tuple[int, str, str]]) -> list[str]:
-    found = _version(connection, path)
-    if found > migrations[-1][0]:
-        raise StoreTooNew(
-            f"{path} was made by a newer version of Holdfast (schema {found}, this version knows "
-            f"{migrations[-1][0]}); upgrade with: pip install --upgrade holdfast"
-        )
-    steps = [(name, text) for number, name, text in migrations if number > found]
-    for _, text in steps:
-        connection.execute(text)
     return [name for name, _ in steps]
 
 
+def _missing(found: int, path: str, migrations: list[tuple[int, str, str]]) -> list[tuple[str, str]]:
+    newest = migrations[-1][0]
+    if found > newest:
+        raise StoreTooNew(
+            f"{path} was made by a newer version of Holdfast (schema {found}, this version knows {newest}); "
+            "upgrade with: pip install --upgrade holdfast"
+        )
+    return [(name, text) for number, name, text in migrations if number > found]
+
+
 def _version(connection: apsw.Connection, path: str) -> int:
+    """The version of the schema, 0 for a new file; inside a transaction, since others may be at it."""
     version = int(connection.pragma("user_version"))
     foreign = int(connection.pragma("application_id")) != APPLICATION_ID
     if foreign and (version or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()):
         raise BadUrl(f"{path} is a database of another program; choose a new file, such as sqlite:///holdfast.db")
     return version
+
+
+def _write_ahead(connection: apsw.Connection) -> None:
+    """Switches to the write-ahead log; SQLite does not ask the busy handler about this one."""
+    deadline = time.monotonic() + BUSY_LIMIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 class _BusyHandler:
@@ -94,59 +118,3 @@ class _BusyHandler:
             return False
         time.sleep(0.0003 if tries < 10 else 0.0015)
         return True
-
-
-def translated(error: apsw.Error, path: str) -> HoldfastError:
-    """An engine's error in our words: what happened, and what to do."""
-    name = path or "memory"
-    for classes, ours, text in _TRANSLATIONS:
-        if isinstance(error, classes):
-            return ours(text.format(name=name, error=error))
-    if isinstance(error, _CANNOT_WRITE):
-        return BadUrl(f"cannot open {name}: {_obstacle(path)}")
-    return StoreError(f"{name}: {type(error).__name__}: {error}")
-
-
-_TRANSLATIONS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[HoldfastError], str], ...]] = (
-    (
-        (apsw.BusyError, apsw.LockedError),
-        StoreUnavailable,
-        "{name}: another process held the write lock for too long; will be tried again",
-    ),
-    (
-        (apsw.FullError,),
-        StoreFull,
-        "{name}: the disk is full; free some space, what is running can still be settled",
-    ),
-    (
-        (apsw.NotADBError,),
-        BadUrl,
-        "{name} is not a SQLite database; choose another file, such as sqlite:///holdfast.db",
-    ),
-    (
-        (apsw.CorruptError,),
-        StoreCorrupt,
-        "{name} is damaged: {error}; stop all workers and restore it from a backup",
-    ),
-    (
-        (apsw.IOError, apsw.NoMemError, apsw.InterruptError, apsw.ProtocolError),
-        StoreUnavailable,
-        "{name}: {error}; will be tried again",
-    ),
-)
-_CANNOT_WRITE: Final = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)
-
-
-def _obstacle(path: str) -> str:
-    folder = Path(path).parent
-    if not folder.exists():
-        return f"the folder {folder} does not exist; make it first"
-    if not folder.is_dir():
-        return f"{folder} is not a folder"
-    if Path(path).is_dir():
-        return "it is a folder; name a file in it"
-    if Path(path).exists() and not os.access(path, os.W_OK):
-        return "no permission to write it"
-    if not os.access(folder, os.W_OK):
-        return f"no permission to write into the folder {folder}"
-    return "the file system refuses to write it"

@@ -19,7 +19,8 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StoreFull, StoreUnavailable
 from holdfast.stores.sqlite.ballast import Ballast
 from holdfast.stores.sqlite.bells import Bells
-from holdfast.stores.sqlite.connection import connect, migrate, translated
+from holdfast.stores.sqlite.connection import connect, migrate
+from holdfast.stores.sqlite.failures import translated
 from holdfast.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -206,7 +207,8 @@ class _Lane:
         self._closed = True
         if self._thread is not None:
             self._calls.put(None)
-            while self._thread.is_alive():  # Not to_thread(join): that starts a thread, which an exiting program may not.
+            # Not to_thread(join): that would start a thread, which a program that is about to exit may not do.
+            while self._thread.is_alive():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     def _start_once(self) -> None:

@@ -1,0 +1,154 @@
+"""Is everything in order? The store's own findings, and what follows from its tasks and workers."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+
+import msgspec
+
+from holdfast.admin.inspect import every_page
+from holdfast.admin.text import about_ms, several
+from holdfast.clock import Clock, SystemClock
+from holdfast.core.task import WAITING_STATES, State
+from holdfast.stores.contract import Finding, Query, QueueCounts, Store, WorkerRecord
+from holdfast.version import __version__
+
+#: Tasks that wait longer than this for a worker that does not exist are a problem, not a worker just starting.
+_PATIENCE_MS = 60_000
+#: A lease may be this much over before it is a problem: the upkeep looks every second or so.
+_LAPSE_PATIENCE_MS = 15_000
+#: How many waiting tasks are looked at for types that nobody knows.
+_TYPES_LIMIT = 10_000
+MAX_DEAD_LETTERS = 1_000
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checks look at."""
+
+    now_ms: int
+    workers: list[WorkerRecord]
+    counts: list[QueueCounts]
+
+    @property
+    def alive(self) -> list[WorkerRecord]:
+        """The workers that were heard of in time."""
+        return [worker for worker in self.workers if worker.alive]
+
+
+async def examine(
+    store: Store, *, max_dead_letters: int = MAX_DEAD_LETTERS, clock: Clock | None = None
+) -> list[Finding]:
+    """All findings, in a fixed order; one of level `problem` means that somebody has to do something."""
+    findings = [_versions(), *await store.probe()]
+    now_ms = (clock or SystemClock()).now_ms()
+    scene = Scene(now_ms=now_ms, workers=await store.workers(), counts=await store.counts())
+    findings += _workers(scene)
+    findings += _unserved_queues(scene)
+    findings += _paused_queues(scene)
+    findings += await _unknown_types(store, scene)
+    findings += await _stuck_claims(store, scene)
+    findings.append(_dead_letters(scene, max_dead_letters))
+    return findings
+
+
+def _versions() -> Finding:
+    return Finding(level="ok", check="versions", text=f"Holdfast {__version__}, Python {platform.python_version()}")
+
+
+def _workers(scene: Scene) -> list[Finding]:
+    findings = [
+        Finding(
+            level="warning",
+            check="workers",
+            text=f"worker {worker.worker_id} has not been heard of for {about_ms(scene.now_ms - worker.seen_at_ms)}",
+        )
+        for worker in scene.workers
+        if not worker.alive
+    ]
+    slots = sum(worker.processes * worker.concurrency for worker in scene.alive)
+    if scene.alive:
+        text = f"{several(len(scene.alive), 'worker')} with {several(slots, 'slot')}"
+        findings.append(Finding(level="ok", check="workers", text=text))
+    else:
+        findings.append(_no_worker(scene))
+    versions = sorted({worker.version for worker in scene.alive} - {__version__})
+    if versions:
+        text = f"workers of other versions are running: {', '.join(versions)} (this is {__version__})"
+        findings.append(Finding(level="note", check="versions", text=text))
+    return findings
+
+
+def _no_worker(scene: Scene) -> Finding:
+    waiting = sum(counts.states.get(state, 0) for counts in scene.counts for state in WAITING_STATES)
+    if not waiting:
+        return Finding(level="note", check="workers", text="no worker is running")
+    return Finding(level="warning", check="workers", text=f"no worker is running; waiting: {several(waiting, 'task')}")
+
+
+def _unserved_queues(scene: Scene) -> list[Finding]:
+    served = {queue for worker in scene.alive for queue in worker.queues}
+    findings = []
+    for counts in scene.counts:
+        ready = counts.states.get(State.READY, 0)
+        if ready == 0 or counts.queue in served or counts.paused:
+            continue
+        waited_ms = counts.oldest_ready_ms or 0
+        text = (
+            f"{several(ready, 'task')} in queue {counts.queue} for up to {about_ms(waited_ms)}, and no worker serves it"
+        )
+        findings.append(Finding(level="problem" if waited_ms > _PATIENCE_MS else "warning", check="queues", text=text))
+    return findings or [Finding(level="ok", check="queues", text="every queue with ready tasks has a worker")]
+
+
+def _paused_queues(scene: Scene) -> list[Finding]:
+    return [
+        Finding(
+            level="note",
+            check="queues",
+            text=f"queue {counts.queue} is paused with {several(counts.states.get(State.READY, 0), 'ready task')}",
+        )
+        for counts in scene.counts
+        if counts.paused
+    ]
+
+
+async def _unknown_types(store: Store, scene: Scene) -> list[Finding]:
+    if not scene.alive:
+        return []
+    known = {name for worker in scene.alive for name in worker.types}
+    unknown: Counter[str] = Counter()
+    looked_at = 0
+    async for tasks in every_page(store, Query(states=frozenset({State.READY})), _TYPES_LIMIT):
+        looked_at += len(tasks)
+        unknown.update(task.type for task in tasks if task.type not in known)
+    findings = [
+        Finding(
+            level="warning",
+            check="types",
+            text=f"{several(count, 'ready task')} of type {name}, which no running worker knows",
+        )
+        for name, count in unknown.most_common(20)
+    ]
+    which = "every ready task" if looked_at < _TYPES_LIMIT else f"each of the newest {looked_at:,} ready tasks"
+    return findings or [Finding(level="ok", check="types", text=f"{which} has a type that a worker knows")]
+
+
+async def _stuck_claims(store: Store, scene: Scene) -> list[Finding]:
+    lapsed = await store.get([lapsed.task_id for lapsed in await store.expired()])
+    late_ms = [scene.now_ms - task.lease_expires_at_ms for task in lapsed if task and task.lease_expires_at_ms]
+    if not late_ms or max(late_ms) <= _LAPSE_PATIENCE_MS:
+        return [Finding(level="ok", check="claims", text="no claim is stuck")]
+    text = (
+        f"{several(len(late_ms), 'claim')} ran out up to {about_ms(max(late_ms))} ago and nobody took them back: "
+        "start a worker, it does the upkeep too"
+    )
+    return [Finding(level="problem", check="claims", text=text)]
+
+
+def _dead_letters(scene: Scene, most: int) -> Finding:
+    depth = sum(counts.states.get(State.DEAD_LETTERED, 0) for counts in scene.counts)
+    if depth > most:
+        text = f"{several(depth, 'dead letter')}, more than {most:,}; see `holdfast dead ls --by-error`"
+        return Finding(level="problem", check="dead letters", text=text)
+    return Finding(level="note" if depth else "ok", check="dead letters", text=several(depth, "dead letter"))

@@ -1,0 +1,168 @@
+"""Looking: tasks, queues, workers and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.core.ids import check_task_id
+from holdfast.core.task import Failure, State, Task
+from holdfast.errors import BadOption, UnknownTask
+from holdfast.stores.contract import MAX_BATCH, Page, Query, Store, WorkerRecord
+
+#: How many of the newest dead letters a grouping reads at most.
+GROUPING_LIMIT = 10_000
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue: its depth in every state, and who serves it."""
+
+    queue: str
+    paused: bool
+    states: Mapping[State, int]
+    oldest_ready_ms: int | None
+    #: Live workers that serve it.
+    workers: int
+
+
+class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of one task type that ended with the same class of error."""
+
+    type: str
+    error_type: str
+    count: int
+    #: Of the newest of them.
+    message: str
+    newest_task_id: str
+    newest_at_ms: int | None
+
+
+class ErrorGroups(msgspec.Struct, frozen=True):
+    """The groups, largest first; `complete` is False when there were more dead letters than were read."""
+
+    groups: list[ErrorGroup]
+    looked_at: int
+    complete: bool
+
+
+async def one_task(store: Store, task_id: str) -> Task:
+    """The task with payload, result and history, or `UnknownTask`."""
+    (task,) = await store.get([check_task_id(task_id)])
+    if task is None:
+        raise UnknownTask(f"no task {task_id} in {store.url}")
+    return task
+
+
+async def tasks_page(store: Store, query: Query) -> Page:
+    """One page of tasks, newest first."""
+    if not 1 <= query.limit <= MAX_BATCH:
+        raise BadOption(f"limit {query.limit} is refused: a page has 1 to {MAX_BATCH:,} tasks")
+    return await store.find(query)
+
+
+async def with_history(store: Store, page: Page) -> Page:
+    """The same page, each task with payload, result and history; what has gone meanwhile is left out."""
+    found = await store.get([task.task_id for task in page.tasks])
+    return Page([task for task in found if task is not None], page.cursor)
+
+
+async def every_page(store: Store, query: Query, limit: int) -> AsyncIterator[list[Task]]:
+    """The matching tasks page by page, newest first, at most `limit` in all."""
+    left, cursor = limit, query.cursor
+    while left > 0:
+        page = await store.find(msgspec.structs.replace(query, limit=min(left, MAX_BATCH), cursor=cursor))
+        if page.tasks:
+            yield page.tasks
+        left, cursor = left - len(page.tasks), page.cursor
+        if cursor is None:
+            return
+
+
+async def queue_table(store: Store) -> list[QueueRow]:
+    """Every queue that has tasks, is paused, or is served by a live worker, by name."""
+    serving = _servers(await store.workers())
+    rows = {
+        counts.queue: QueueRow(
+            queue=counts.queue,
+            paused=counts.paused,
+            states=counts.states,
+            oldest_ready_ms=counts.oldest_ready_ms,
+            workers=serving.get(counts.queue, 0),
+        )
+        for counts in await store.counts()
+    }
+    for queue, workers in serving.items():
+        if queue not in rows:
+            rows[queue] = QueueRow(queue=queue, paused=False, states={}, oldest_ready_ms=None, workers=workers)
+    return [rows[queue] for queue in sorted(rows)]
+
+
+async def worker_table(store: Store) -> list[WorkerRecord]:
+    """Every worker heard of and not yet pruned, the living first."""
+    return sorted(await store.workers(), key=lambda worker: (not worker.alive, worker.worker_id))
+
+
+async def dead_letters_by_error(store: Store, query: Query, limit: int = GROUPING_LIMIT) -> ErrorGroups:
+    """The newest dead letters that match, grouped by task type and class of error."""
+    groups: dict[tuple[str, str], ErrorGroup] = {}
+    looked_at = 0
+    async for tasks in every_page(store, query, limit + 1):
+        page = await with_history(store, Page(tasks[: limit - looked_at]))
+        looked_at += len(tasks)
+        for task in page.tasks:
+            _count(groups, task)
+    ordered = sorted(groups.values(), key=lambda group: (-group.count, group.type, group.error_type))
+    return ErrorGroups(ordered, min(looked_at, limit), looked_at <= limit)
+
+
+def last_failure(task: Task) -> Failure | None:
+    """The error of the last attempt that had one."""
+    return next((attempt.error for attempt in reversed(task.history) if attempt.error is not None), None)
+
+
+def task_view(task: Task) -> dict[str, Any]:
+    """The task as one JSON object: arguments, result and progress as values, not as bytes."""
+    view: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(task, payload=b"", result=None, progress=None))
+    del view["payload"]
+    view["arguments"] = json_value(task.payload)
+    view["result"] = json_value(task.result)
+    view["progress"] = json_value(task.progress)
+    return view
+
+
+def json_value(data: bytes | None) -> Any:
+    """The value of JSON bytes; bytes that are no JSON come back as text."""
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data.decode(errors="backslashreplace")
+
+
+def _count(groups: dict[tuple[str, str], ErrorGroup], task: Task) -> None:
+    failure = last_failure(task)
+    error_type = failure.type if failure else task.reason or "unknown"
+    key = (task.type, error_type)
+    if key in groups:
+        groups[key] = msgspec.structs.replace(groups[key], count=groups[key].count + 1)
+        return
+    groups[key] = ErrorGroup(
+        type=task.type,
+        error_type=error_type,
+        count=1,
+        message=failure.message if failure else "",
+        newest_task_id=task.task_id,
+        newest_at_ms=task.finished_at_ms,
+    )
+
+
+def _servers(workers: list[WorkerRecord]) -> dict[str, int]:
+    serving: dict[str, int] = {}
+    for worker in workers:
+        if worker.alive:
+            for queue in worker.queues:
+                serving[queue] = serving.get(queue, 0) + 1
+    return serving

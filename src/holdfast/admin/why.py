@@ -1,0 +1,217 @@
+"""Why a task stands where it stands, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.admin.inspect import every_page, last_failure, one_task
+from holdfast.admin.text import about_ms, first_line, several
+from holdfast.clock import Clock, SystemClock
+from holdfast.core.priority import rank
+from holdfast.core.task import State, Task
+from holdfast.stores.contract import Query, QueueCounts, Store, WorkerRecord
+
+#: Up to this many ready tasks in a queue it is counted how many of them stand in front.
+_LOOK_AHEAD = 10_000
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer: a word for programs, a sentence for people."""
+
+    task_id: str
+    state: State
+    #: One of: waits_for_time, waits_for_upkeep, waits_for_tasks, waits_for_retry, queue_paused, no_worker_for_queue,
+    #: no_worker_for_type, behind_others, next, running, lease_expired, cancelling, or the final state's name.
+    cause: str
+    text: str
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be known besides the task."""
+
+    now_ms: int
+    workers: list[WorkerRecord]
+    queue: QueueCounts | None
+    #: Ready tasks of the same queue with a better place; None if there are too many to count.
+    ahead: int | None = None
+
+    @property
+    def ready(self) -> int:
+        """All ready tasks of the queue."""
+        return self.queue.states.get(State.READY, 0) if self.queue else 0
+
+
+async def why(store: Store, task_id: str, clock: Clock | None = None) -> Explanation:
+    """Explains the task's state; `UnknownTask` if there is no such task."""
+    task = await one_task(store, task_id)
+    scene = Scene(
+        now_ms=(clock or SystemClock()).now_ms(),
+        workers=[worker for worker in await store.workers() if worker.alive],
+        queue=next((counts for counts in await store.counts() if counts.queue == task.queue), None),
+    )
+    if task.state is State.READY and scene.ready <= _LOOK_AHEAD:
+        scene = msgspec.structs.replace(scene, ahead=await _ahead(store, task))
+    cause, text = _EXPLAIN[task.state](task, scene)
+    return Explanation(task_id=task_id, state=task.state, cause=cause, text=text)
+
+
+async def _ahead(store: Store, task: Task) -> int:
+    place = (rank(task.run_at_ms, task.priority), task.task_id)
+    query = Query(states=frozenset({State.READY}), queue=task.queue)
+    return sum(
+        [
+            sum((rank(other.run_at_ms, other.priority), other.task_id) < place for other in page)
+            async for page in every_page(store, query, _LOOK_AHEAD)
+        ]
+    )
+
+
+# -- waiting -------------------------------------------------------------------------------------------------
+
+
+def _blocked(_task: Task, _scene: Scene) -> tuple[str, str]:
+    return "waits_for_tasks", "It waits for other tasks to finish."
+
+
+def _scheduled(task: Task, scene: Scene) -> tuple[str, str]:
+    left_ms = task.run_at_ms - scene.now_ms
+    if left_ms <= 0:
+        return _overdue(-left_ms, scene)
+    snoozed = bool(task.history) and task.history[-1].outcome == "snoozed"
+    what = "It asked to run again later, and waits" if snoozed else "It waits"
+    return "waits_for_time", f"{what} for its time, in {about_ms(left_ms)}.{_prospects(task, scene)}"
+
+
+def _retry_pending(task: Task, scene: Scene) -> tuple[str, str]:
+    left_ms = task.run_at_ms - scene.now_ms
+    if left_ms <= 0:
+        return _overdue(-left_ms, scene)
+    next_attempt = f"attempt {task.attempt + 1} of {task.policy.max_attempts}"
+    text = f"It waits for {next_attempt}, in {about_ms(left_ms)}, after {_error(task)}.{_prospects(task, scene)}"
+    return "waits_for_retry", text
+
+
+def _ready(task: Task, scene: Scene) -> tuple[str, str]:
+    hindrance = _hindrance(task, scene)
+    if hindrance is not None:
+        return hindrance
+    waited = f"It has been ready for {about_ms(scene.now_ms - task.run_at_ms)}"
+    where = f"in queue {task.queue}, served by {_capacity(_serving(task, scene))}"
+    if scene.ahead is None:
+        return "behind_others", f"{waited}, one of {several(scene.ready, 'ready task')} {where}."
+    if scene.ahead:
+        others = f"{scene.ahead:,} others" if scene.ahead > 1 else "1 other task"
+        return "behind_others", f"{waited}, behind {others} {where}."
+    return "next", f"{waited} and is next {where}."
+
+
+def _capacity(serving: list[WorkerRecord]) -> str:
+    slots = sum(worker.concurrency * worker.processes for worker in serving)
+    busy = sum(worker.running for worker in serving)
+    return f"{several(len(serving), 'worker')} with {busy:,} of {several(slots, 'slot')} busy"
+
+
+def _hindrance(task: Task, scene: Scene) -> tuple[str, str] | None:
+    """What keeps any worker from taking it, None if nothing does."""
+    if scene.queue is not None and scene.queue.paused:
+        return "queue_paused", f"Queue {task.queue} is paused; `holdfast queues resume {task.queue}` lets it go on."
+    if not scene.workers:
+        return "no_worker_for_queue", "No worker is running."
+    serving = [worker for worker in scene.workers if task.queue in worker.queues]
+    if not serving:
+        served = ", ".join(sorted({queue for worker in scene.workers for queue in worker.queues}))
+        return "no_worker_for_queue", f"No running worker serves queue {task.queue}; they serve {served or 'none'}."
+    if not _serving(task, scene):
+        knowing = several(len(serving), "worker")
+        return "no_worker_for_type", f"None of the {knowing} of queue {task.queue} knows the type {task.type}."
+    return None
+
+
+def _prospects(task: Task, scene: Scene) -> str:
+    hindrance = _hindrance(task, scene)
+    return f" Then it will have to wait: {hindrance[1][0].lower()}{hindrance[1][1:]}" if hindrance else ""
+
+
+def _overdue(late_ms: int, scene: Scene) -> tuple[str, str]:
+    whose = "a worker will move it to its queue in a moment" if scene.workers else "no worker is running"
+    return "waits_for_upkeep", f"It has been due for {about_ms(late_ms)}; {whose}."
+
+
+def _serving(task: Task, scene: Scene) -> list[WorkerRecord]:
+    return [worker for worker in scene.workers if task.queue in worker.queues and task.type in worker.types]
+
+
+# -- running -------------------------------------------------------------------------------------------------
+
+
+def _claimed(task: Task, scene: Scene) -> tuple[str, str]:
+    since = about_ms(scene.now_ms - (task.claimed_at_ms or scene.now_ms))
+    holder = f"Worker {task.worker_id} has been running attempt {_of(task)} for {since}"
+    left_ms = (task.lease_expires_at_ms or 0) - scene.now_ms
+    if left_ms <= 0:
+        expired = f"its lease ran out {about_ms(-left_ms)} ago"
+        return "lease_expired", f"{holder}, but {expired}: it will be given to another worker."
+    if task.cancel_requested:
+        return "cancelling", f"{holder}; its cancellation is asked for ({task.reason}) and the worker is being told."
+    return "running", f"{holder}; its lease has {about_ms(left_ms)} left."
+
+
+# -- finished ------------------------------------------------------------------------------------------------
+
+
+def _succeeded(task: Task, scene: Scene) -> tuple[str, str]:
+    last = task.history[-1] if task.history else None
+    took = f", in {about_ms(last.ended_at_ms - last.started_at_ms)}" if last else ""
+    return "succeeded", f"It succeeded {_ago(task, scene)} on attempt {_of(task)}{took}."
+
+
+def _dead_lettered(task: Task, scene: Scene) -> tuple[str, str]:
+    text = f"It was dead-lettered {_ago(task, scene)}: {_ended_because(task)}; `holdfast dead replay` puts it back."
+    return "dead_lettered", text
+
+
+def _failed(task: Task, scene: Scene) -> tuple[str, str]:
+    return "failed", f"It failed for good {_ago(task, scene)}: {_ended_because(task)}."
+
+
+def _cancelled(task: Task, scene: Scene) -> tuple[str, str]:
+    return "cancelled", f"It was cancelled {_ago(task, scene)}: {task.reason or 'no reason given'}."
+
+
+def _ended_because(task: Task) -> str:
+    if task.reason == "not_retryable":
+        return f"attempt {_of(task)} ended with an error that is not retried, {_error(task)}"
+    if task.reason == "worker_lost":
+        return f"its worker was lost on attempt {_of(task)}, the last one: {_error(task)}"
+    return f"it used up {several(task.attempt, 'attempt')}, the last of which ended with {_error(task)}"
+
+
+def _error(task: Task) -> str:
+    failure = last_failure(task)
+    if failure is None:
+        return "an error that was not recorded"
+    message = first_line(failure.message)
+    return f"{failure.type.removeprefix('builtins.')}: {message}" if message else failure.type
+
+
+def _of(task: Task) -> str:
+    return f"{task.attempt} of {task.policy.max_attempts}"
+
+
+def _ago(task: Task, scene: Scene) -> str:
+    return f"{about_ms(scene.now_ms - (task.finished_at_ms or scene.now_ms))} ago"
+
+
+_EXPLAIN: dict[State, Callable[[Task, Scene], tuple[str, str]]] = {
+    State.BLOCKED: _blocked,
+    State.SCHEDULED: _scheduled,
+    State.RETRY_PENDING: _retry_pending,
+    State.READY: _ready,
+    State.CLAIMED: _claimed,
+    State.SUCCEEDED: _succeeded,
+    State.FAILED: _failed,
+    State.DEAD_LETTERED: _dead_lettered,
+    State.CANCELLED: _cancelled,
+}

@@ -1,0 +1,99 @@
+"""`holdfast demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from holdfast.cli import output
+from holdfast.cli.options import duration_type, store_options
+
+if TYPE_CHECKING:
+    from holdfast.demo.run import Plan, Screen
+    from holdfast.demo.snapshot import Summary
+
+#: Without a terminal nobody can press Ctrl-C.
+_UNATTENDED_MS = 20_000
+
+
+@click.command()
+@click.option("--for", "duration_ms", type=duration_type("--for"), metavar="DURATION", help="End by itself after 20s…")
+@click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="Of the worker.")
+@store_options
+@click.pass_context
+def demo(ctx: click.Context, duration_ms: int | None, processes: int, url: str, as_json: bool) -> None:
+    """Show tasks being recorded, run, retried and dead-lettered.
+
+    Uses a new SQLite file in the system's temporary folder unless --url is given.
+    """
+    from holdfast.demo.run import Plan, run
+
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    is_given = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
+    is_live = output.at_terminal() and not as_json
+    if duration_ms is None and not is_live:
+        duration_ms = _UNATTENDED_MS
+    plan = Plan(
+        url=url if is_given else f"sqlite:///{folder / 'demo.db'}",
+        worker_log=folder / "worker.log",
+        duration_ms=duration_ms,
+        processes=processes,
+        queue_suffix=f"-{secrets.token_hex(2)}" if is_given else "",
+    )
+    with _screen(plan, is_live, as_json) as screen:
+        end = asyncio.run(run(plan, screen))
+    _print(end, as_json)
+    ctx.exit(0 if end.adds_up else 1)
+
+
+@contextmanager
+def _screen(plan: Plan, is_live: bool, as_json: bool) -> Iterator[Screen]:
+    from holdfast.demo.screen import LiveScreen, PlainScreen, live
+
+    if not is_live:
+        yield PlainScreen(output.chatter if as_json else output.line)
+        return
+    from rich.console import Console
+
+    ends = "(Ctrl-C ends it)" if plan.duration_ms is None else f"of {plan.duration_ms / 1000:g}s"
+    with live(Console()) as place:
+        yield LiveScreen(place, ends)
+
+
+def _print(end: Summary, as_json: bool) -> None:
+    from holdfast.stores.open import redacted
+
+    if as_json:
+        output.document({**_numbers(end), "adds_up": end.adds_up, "url": redacted(end.url), "seconds": end.seconds})
+        return
+    numbers = _numbers(end)
+    enqueued = numbers.pop("enqueued")
+    parts = " + ".join(f"{count:,} {name.replace('_', '-')}" for name, count in numbers.items())
+    sign = "=" if end.adds_up else "≠"
+    output.line(f"{enqueued:,} enqueued {sign} {parts}")
+    if not end.adds_up:
+        output.chatter(f"holdfast: the sum is wrong, which must not happen; the worker's log is {end.worker_log}")
+    output.line("Look further:")
+    for command in ("tasks ls", "dead ls", "dead ls --by-error", "queues ls", "doctor"):
+        output.line(f"  holdfast {command} --url {redacted(end.url)}")
+
+
+def _numbers(end: Summary) -> dict[str, int]:
+    """The parts of the sum; those that are rare are left out when they are 0."""
+    parts = {
+        "enqueued": end.enqueued,
+        "succeeded": end.succeeded,
+        "dead_lettered": end.dead_lettered,
+        "waiting": end.waiting,
+        "cancelled": end.cancelled,
+    }
+    rare = {"failed": end.failed, "running": end.running}
+    return {**parts, **{name: count for name, count in rare.items() if count}}

@@ -1,0 +1,113 @@
+"""Options and parameter types that the commands share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.core.durations import duration_ms
+from holdfast.core.ids import check_task_id
+from holdfast.core.names import check_queue, check_type
+from holdfast.errors import StoreUnavailable, UnknownTask
+from holdfast.stores.contract import Store
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Answer = TypeVar("_Answer")
+
+url_option = click.option(
+    "--url",
+    envvar="HOLDFAST_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    metavar="URL",
+    help="The store; HOLDFAST_URL sets it too.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def store_options(function: _Function) -> _Function:
+    """`--url` and `--json`."""
+    return url_option(json_option(function))
+
+
+def with_store(url: str, action: Callable[[Store], Awaitable[_Answer]], *, must_exist: bool = False) -> _Answer:
+    """Opens the store, runs the action on a new event loop, and closes the store whatever happens.
+
+    `must_exist` is for those who only look: a misspelt URL should not become a new, empty database.
+    """
+    from holdfast.stores.open import open_store
+
+    if must_exist:
+        _refuse_missing(url)
+
+    async def run() -> _Answer:
+        store = open_store(url)
+        try:
+            return await action(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def duration_type(option: str) -> Callable[[str], int]:
+    """Reads `250ms`, `30s`, `10m` as milliseconds; a `BadDuration` names the option."""
+
+    def duration(value: str) -> int:
+        return duration_ms(value, option)
+
+    return duration
+
+
+def time(value: str) -> int:
+    """Reads an ISO 8601 time with its offset as milliseconds since the epoch."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a time; write 2030-01-31T09:00:00+01:00") from None
+    if moment.tzinfo is None:
+        raise click.BadParameter(f"{value!r} has no time zone; add Z or an offset such as +01:00")
+    milliseconds = round(moment.timestamp() * 1000)
+    if milliseconds < 0:
+        raise click.BadParameter(f"{value!r} is before 1970")
+    return milliseconds
+
+
+def task_id(value: str) -> str:
+    """Reads a task_id; what cannot be one is a wrong call, not an unknown task."""
+    try:
+        return check_task_id(value)
+    except UnknownTask as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def queue(value: str) -> str:
+    """Reads the name of a queue."""
+    return check_queue(value)
+
+
+def task_type(value: str) -> str:
+    """Reads the name of a task type."""
+    return check_type(value)
+
+
+def iso_time(milliseconds: int | None) -> str:
+    """The time in UTC, to the millisecond; empty for None."""
+    if milliseconds is None:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refuse_missing(url: str) -> None:
+    from holdfast.stores.open import sqlite_path
+
+    path = sqlite_path(url) if url.startswith("sqlite:") else ""
+    if path and not Path(path).exists():
+        raise StoreUnavailable(f"there is no database at {path} yet; enqueue a task first, or mend --url")

@@ -1,0 +1,76 @@
+"""`holdfast queues`."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.admin import actions, inspect
+from holdfast.admin.text import about_ms
+from holdfast.cli import options, output
+from holdfast.cli.options import store_options, with_store
+from holdfast.core.task import State
+from holdfast.stores.contract import Store
+
+#: Always in the table; the others only when a queue has tasks in them, since a terminal is narrow.
+_COMMON = frozenset({State.READY, State.CLAIMED, State.SCHEDULED, State.SUCCEEDED})
+
+
+@click.group(no_args_is_help=False)
+def queues() -> None:
+    """List, pause and resume queues."""
+
+
+@queues.command("ls")
+@store_options
+def list_queues(url: str, as_json: bool) -> None:
+    """List queues with their depth in every state."""
+    rows = with_store(url, inspect.queue_table, must_exist=True)
+    if as_json:
+        output.document(rows)
+        return
+    shown = [state for state in State if not output.at_terminal() or _is_shown(state, rows)]
+    columns = ["queue", "status", "#workers", *(f"#{state}" for state in shown), "#oldest ready"]
+    cells = [
+        [
+            row.queue,
+            "paused" if row.paused else "",
+            row.workers,
+            *(row.states.get(state, 0) for state in shown),
+            "" if row.oldest_ready_ms is None else about_ms(row.oldest_ready_ms),
+        ]
+        for row in rows
+    ]
+    output.table(columns, cells, "No queue has a task yet.")
+
+
+def _is_shown(state: State, rows: list[inspect.QueueRow]) -> bool:
+    return state in _COMMON or any(row.states.get(state) for row in rows)
+
+
+@queues.command("pause")
+@click.argument("names", nargs=-1, required=True, type=options.queue, metavar="QUEUE...")
+@store_options
+def pause(names: tuple[str, ...], url: str, as_json: bool) -> None:
+    """Stop handing out tasks of these queues; what is running goes on."""
+    _switch(names, url, as_json, paused=True)
+
+
+@queues.command("resume")
+@click.argument("names", nargs=-1, required=True, type=options.queue, metavar="QUEUE...")
+@store_options
+def resume(names: tuple[str, ...], url: str, as_json: bool) -> None:
+    """Hand out tasks of these queues again."""
+    _switch(names, url, as_json, paused=False)
+
+
+def _switch(names: tuple[str, ...], url: str, as_json: bool, *, paused: bool) -> None:
+    async def switch(store: Store) -> None:
+        for name in names:
+            await (actions.pause if paused else actions.resume)(store, name)
+
+    with_store(url, switch)
+    if as_json:
+        output.document([{"queue": name, "paused": paused} for name in names])
+        return
+    for name in names:
+        output.line(f"queue {name} is {'paused' if paused else 'running'}")

@@ -1,0 +1,67 @@
+"""SQLite's errors in our words: what happened, and what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from holdfast.errors import BadUrl, HoldfastError, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+
+
+def translated(error: apsw.Error, path: str) -> HoldfastError:
+    """An engine's error in our words: what happened, and what to do."""
+    name = path or "memory"
+    for classes, ours, text in _TRANSLATIONS:
+        if isinstance(error, classes):
+            return ours(text.format(name=name, error=error))
+    if isinstance(error, _CANNOT_WRITE):
+        return BadUrl(f"cannot open {name}: {_obstacle(path)}")
+    return StoreError(f"{name}: {type(error).__name__}: {error}")
+
+
+_TRANSLATIONS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[HoldfastError], str], ...]] = (
+    (
+        (apsw.BusyError, apsw.LockedError),
+        StoreUnavailable,
+        "{name}: another process held the write lock for too long; will be tried again",
+    ),
+    (
+        (apsw.FullError,),
+        StoreFull,
+        "{name}: the disk is full; free some space, what is running can still be settled",
+    ),
+    (
+        (apsw.NotADBError,),
+        BadUrl,
+        "{name} is not a SQLite database; choose another file, such as sqlite:///holdfast.db",
+    ),
+    (
+        (apsw.CorruptError,),
+        StoreCorrupt,
+        "{name} is damaged: {error}; stop all workers and restore it from a backup",
+    ),
+    (
+        (apsw.IOError, apsw.NoMemError, apsw.InterruptError, apsw.ProtocolError),
+        StoreUnavailable,
+        "{name}: {error}; will be tried again",
+    ),
+)
+_CANNOT_WRITE: Final = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)
+
+
+def _obstacle(path: str) -> str:
+    folder = Path(path).parent
+    if not folder.exists():
+        return f"the folder {folder} does not exist; make it first"
+    if not folder.is_dir():
+        return f"{folder} is not a folder"
+    if Path(path).is_dir():
+        return "it is a folder; name a file in it"
+    if Path(path).exists() and not os.access(path, os.W_OK):
+        return "no permission to write it"
+    if not os.access(folder, os.W_OK):
+        return f"no permission to write into the folder {folder}"
+    return "the file system refuses to write it"
