@@ -1,0 +1,52 @@
+# Four commands for people and for CI; each works from a fresh clone, with nothing done before it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TESTS ?= tests
+BENCH_JSON := bench-results/bench.json
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format docs install clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## a lively mix of tasks on an embedded store, with a live table
+	@$(BIN)/holdfast demo
+
+test: $(STAMP) ## all tests (TESTS=tests/unit for a part)
+	$(BIN)/pytest $(TESTS)
+
+check: $(STAMP) ## ruff, mypy in strict mode, and the layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## rates and latencies with real workers: a table, and JSON in bench-results/
+	@mkdir -p $(dir $(BENCH_JSON))
+	@$(BIN)/holdfast bench --output $(BENCH_JSON) $(BENCH_OPTIONS)
+
+format: $(STAMP) ## rewrites the code as `make check` wants it
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(STAMP) ## rewrites the parts of docs/ that come from the code
+	$(BIN)/python docs/generate.py
+
+install: $(STAMP) ## the virtual environment only
+	@echo "$(BIN)/holdfast is ready"
+
+clean: ## removes the virtual environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Holdfast needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3 ..."; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "no virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
+	@echo "installing into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,testing,dev]'
+	@touch $@

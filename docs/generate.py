@@ -1,0 +1,116 @@
+"""Writes the parts of the docs that the code knows better: `make docs`. A test fails when they are out of date.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from holdfast import errors
+from holdfast.cli.main import main as command_line
+from holdfast.core.lifecycle import TRANSITIONS, Event
+from holdfast.core.task import FINAL_STATES, State
+
+DOCS = Path(__file__).resolve().parent
+_PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def page(text: str) -> str:
+    """The page with each of its generated parts made anew."""
+    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n{found[3]}", text)
+
+
+def pages() -> list[Path]:
+    """Every page that has a generated part."""
+    return [path for path in sorted(DOCS.rglob("*.md")) if _PART.search(path.read_text(encoding="utf-8"))]
+
+
+def transition_table() -> str:
+    """The one table, a row for each of its pairs."""
+    rows = [
+        f"| `{state}` | `{event}` | {f'`{to}`' if to else 'deleted'} |" for (state, event), to in TRANSITIONS.items()
+    ]
+    return "\n".join(["| in state | event | leads to |", "|---|---|---|", *rows, ""])
+
+
+def transition_picture() -> str:
+    """The same table as a Mermaid diagram."""
+    arrows: dict[tuple[State, State | None], list[Event]] = {}
+    for (state, event), to in TRANSITIONS.items():
+        if to is not state:
+            arrows.setdefault((state, to), []).append(event)
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> ready", "    [*] --> scheduled"]
+    for (state, to), events in arrows.items():
+        lines.append(f"    {state} --> {to or '[*]'}: {', '.join(events)}")
+    lines += [f"    {state} --> [*]" for state in State if state in FINAL_STATES and not _leaves(state)]
+    return "\n".join([*lines, "```", ""])
+
+
+def error_table() -> str:
+    """Every error class with its base, its promise, and whether a repeat can help."""
+    rows = []
+    for name, cls in _error_classes():
+        again = "yes" if cls.retryable else "no"
+        rows.append(f"| `{name}` | `{cls.__bases__[0].__name__}` | {inspect.getdoc(cls)} | {again} |")
+    return "\n".join(["| class | is a | meaning | try again? |", "|---|---|---|---|", *rows, ""])
+
+
+def error_tree() -> str:
+    """The tree from the top of errors.py."""
+    lines = (errors.__doc__ or "").splitlines()
+    return "\n".join(["```text", *(line for line in lines[2:] if line.strip()), "```", ""])
+
+
+def command_reference() -> str:
+    """Every command with its arguments and options, as click knows them."""
+    return "\n".join(_command("holdfast", command_line, click.Context(command_line, info_name="holdfast")))
+
+
+def _command(path: str, command: click.Command, context: click.Context) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None:
+                yield from _command(f"{path} {name}", below, click.Context(below, context, info_name=name))
+        return
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield from (f"### `{path}`", "", f"`{path} {usage}`", "", inspect.cleandoc(command.help or ""), "")
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    if options:
+        yield from ("| option | what it does |", "|---|---|", *(_option(option, context) for option in options), "")
+
+
+def _option(option: click.Option, context: click.Context) -> str:
+    left, right = option.get_help_record(context) or ("/".join(option.opts), option.help or "")
+    cells = (f"`{left}`", " ".join(right.split()))
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _error_classes() -> list[tuple[str, type[errors.HoldfastError]]]:
+    classes = inspect.getmembers(errors, inspect.isclass)
+    ours = [(name, cls) for name, cls in classes if issubclass(cls, errors.HoldfastError)]
+    return sorted(ours, key=lambda item: inspect.getsourcelines(item[1])[1])
+
+
+def _leaves(state: State) -> bool:
+    return any(known is state for known, _ in TRANSITIONS)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "transitions": transition_table,
+    "picture": transition_picture,
+    "errors": error_table,
+    "error-tree": error_tree,
+    "commands": command_reference,
+}
+
+
+if __name__ == "__main__":
+    for each in pages():
+        each.write_text(page(each.read_text(encoding="utf-8")), encoding="utf-8")

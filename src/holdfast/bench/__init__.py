@@ -1,0 +1,1 @@
+"""`holdfast bench`: what this machine can do, measured with real worker processes. It reports, it never judges."""

@@ -1,0 +1,77 @@
+"""The `bench` command."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import click
+
+from holdfast.bench.figures import Report
+from holdfast.bench.setting import Setting, Sizes
+
+
+@click.command()
+@click.option("--url", metavar="URL", help="Measure this store instead of a fresh SQLite file; it keeps the tasks.")
+@click.option("--tasks", type=click.IntRange(min=100), metavar="N", help="Tasks to drain and to enqueue in bulk.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of the worker.")
+@click.option("--quick", is_flag=True, help="A tenth of everything: a look, not a comparison.")
+@click.option("--full", is_flag=True, help="Also a backlog of 1,000,000 tasks; takes minutes.")
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    help="Where the SQLite files go; the disk decides. [default: the system's place for temporary files]",
+)
+@click.option(
+    "--output", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write the JSON here too."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+def bench(
+    url: str | None,
+    tasks: int | None,
+    concurrency: int,
+    quick: bool,
+    full: bool,
+    directory: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure throughput and latency with real worker processes.
+
+    It reports and never judges: it exits with 0 whether or not a target is met.
+    """
+    sizes = dataclasses.replace(Sizes.quick() if quick else Sizes(), concurrency=concurrency)
+    if tasks is not None:
+        sizes = dataclasses.replace(sizes, tasks=tasks, bare=min(tasks, sizes.bare))
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place:
+        report = _run(Setting(Path(place), sizes, url), full=full)
+    if output is not None:
+        output.write_bytes(report.as_json())
+    _show(report, as_json=as_json)
+
+
+def _run(setting: Setting, *, full: bool) -> Report:
+    from rich.console import Console
+
+    from holdfast.bench.runner import run
+
+    console = Console(stderr=True)
+    with console.status("") as status:
+
+        def tell(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal:
+                console.print(f"{text} …")
+
+        return asyncio.run(run(setting, full=full, tell=tell))
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(report.as_json(), nl=False)
+        return
+    from holdfast.bench.table import show
+
+    show(report)

@@ -1,0 +1,42 @@
+"""The order of the scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.bench.figures import Figure, Report
+from holdfast.bench.machine import machine, versions
+from holdfast.bench.scenarios import backlog, bare_loop, drain, enqueue, latency
+from holdfast.bench.setting import Setting
+
+
+async def run(setting: Setting, *, full: bool, tell: Callable[[str], None]) -> Report:
+    """Measures everything, one scenario after the other, and tells which one it is at."""
+    tell("bare loop of reserve and ack on the store")
+    figures = await bare_loop.measure(setting)
+    tell(f"one worker drains {setting.sizes.tasks:,} tasks")
+    figures += await drain.measure(setting, max(figure.value for figure in figures))
+    tell("producers enqueue")
+    figures += await enqueue.measure(setting)
+    tell("an idle worker: processor share, pickup, tasks due at once")
+    figures += await latency.measure(setting)
+    if full:
+        tell(f"one worker drains {setting.sizes.backlog:,} tasks")
+        figures += await backlog.measure(setting)
+    return _report(setting, figures, full=full)
+
+
+def _report(setting: Setting, figures: list[Figure], *, full: bool) -> Report:
+    from holdfast.stores.open import redacted
+
+    return Report(
+        machine=machine(setting.directory),
+        versions=versions(),
+        settings={
+            "store": "a fresh SQLite file for each scenario" if setting.url is None else redacted(setting.url),
+            "tasks": setting.sizes.tasks,
+            "concurrency": setting.sizes.concurrency,
+            "full": full,
+        },
+        figures=figures,
+    )

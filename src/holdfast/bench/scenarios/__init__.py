@@ -1,0 +1,1 @@
+"""One question, one file: each scenario answers with figures."""

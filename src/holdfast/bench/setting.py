@@ -1,0 +1,103 @@
+"""What every scenario is handed: its size, its store, its queue, and ways to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.app import Holdfast
+from holdfast.bench.processes import MeasuredWorker, measured_worker
+from holdfast.bench.tasks import BenchTasks, declare
+from holdfast.core.task import FINAL_STATES, Task
+from holdfast.errors import ResultTimeout
+from holdfast.stores.contract import MAX_BATCH, Store
+from holdfast.stores.open import open_store
+
+_PATIENCE_S = 600
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much each scenario does."""
+
+    tasks: int = 200_000
+    bare: int = 100_000
+    singles: int = 3_000
+    concurrent: int = 20_000
+    pickups: int = 300
+    due: int = 2_000
+    due_in_s: float = 3.0
+    idle_s: float = 10.0
+    backlog: int = 1_000_000
+    concurrency: int = 200
+
+    @classmethod
+    def quick(cls) -> Sizes:
+        """A tenth of it: good for a look, too short for a comparison."""
+        return cls(tasks=20_000, bare=20_000, singles=500, concurrent=3_000, pickups=60, idle_s=3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One bench run: where it may write, and on which store."""
+
+    directory: Path
+    sizes: Sizes
+    #: None: a fresh SQLite file for every scenario.
+    url: str | None = None
+
+    def store_url(self, scenario: str) -> str:
+        """The store of one scenario."""
+        return self.url or f"sqlite:///{self.directory / scenario}.db"
+
+    @asynccontextmanager
+    async def store(self, scenario: str) -> AsyncIterator[Store]:
+        """The scenario's store, opened and closed."""
+        store = open_store(self.store_url(scenario))
+        try:
+            await store.migrate()
+            yield store
+        finally:
+            await store.close()
+
+    @contextmanager
+    def tasks(self, scenario: str) -> Iterator[tuple[Holdfast, BenchTasks]]:
+        """An app on the scenario's store, on a queue of its own."""
+        with Holdfast(self.store_url(scenario), queue=self.queue(scenario)) as app:
+            yield app, declare(app)
+
+    @contextmanager
+    def worker(self, scenario: str) -> Iterator[MeasuredWorker]:
+        """A real worker on the scenario's queue."""
+        url, queue = self.store_url(scenario), self.queue(scenario)
+        with measured_worker(url, queue, self.sizes.concurrency, self.directory) as worker:
+            yield worker
+
+    def queue(self, scenario: str) -> str:
+        """A queue that no other run uses."""
+        return f"bench-{self.directory.name[-8:]}-{scenario}"
+
+
+async def finished(store: Store, task_ids: Sequence[str], worker: MeasuredWorker) -> list[Task]:
+    """These tasks, once all of them have ended."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        worker.check()
+        tasks = await look(store, task_ids)
+        if all(task.state in FINAL_STATES for task in tasks):
+            return tasks
+        await asyncio.sleep(_POLL_S)
+    raise ResultTimeout(f"the worker did not finish its tasks in {_PATIENCE_S} s")
+
+
+async def look(store: Store, task_ids: Sequence[str]) -> list[Task]:
+    """What the store knows of these tasks now."""
+    found: list[Task] = []
+    for start in range(0, len(task_ids), MAX_BATCH):
+        found.extend(task for task in await store.get(task_ids[start : start + MAX_BATCH]) if task is not None)
+    return found

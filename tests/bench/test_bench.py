@@ -1,0 +1,94 @@
+"""A tiny run of the real thing, and the parts that can be wrong without anybody noticing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.bench import command, setting
+from holdfast.bench.figures import Figure, Report, at_least, at_most, percentile
+from holdfast.bench.table import number
+from tests.support import run_holdfast
+
+FIGURES = {
+    "bare_loop_100",
+    "bare_loop_200",
+    "drain",
+    "drain_share",
+    "drain_memory",
+    "enqueue_one_sync",
+    "enqueue_one_async",
+    "enqueue_tasks",
+    "enqueue_threads",
+    "enqueue_bulk",
+    "idle_cpu",
+    "idle_memory",
+    "pickup_p50",
+    "pickup_p99",
+    "pickup_whole_p50",
+    "pickup_whole_p99",
+    "due_earliest",
+    "due_p50",
+    "due_p99",
+}
+
+
+@pytest.mark.slow
+def test_a_tiny_run_with_a_real_worker_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = setting.Sizes(
+        tasks=2_000, bare=1_000, singles=20, concurrent=200, pickups=5, due=50, due_in_s=0.5, idle_s=0.5
+    )
+    monkeypatch.setattr(setting.Sizes, "quick", classmethod(lambda cls: tiny))
+    output = tmp_path / "bench.json"
+    options = ["--quick", "--json", "--directory", str(tmp_path), "--output", str(output)]
+    result = CliRunner().invoke(command.bench, options, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    report = json.loads(output.read_text())
+    assert json.loads(result.stdout) == report
+    assert set(report) == {"machine", "versions", "settings", "figures"}
+    figures = {figure["name"]: figure for figure in report["figures"]}
+    assert set(figures) == FIGURES
+    assert all(figure["value"] > 0 for name, figure in figures.items() if figure["unit"] == "tasks/s")
+    assert figures["due_earliest"]["met"] is True
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--tasks", "1"], ["--concurrency", "0"], ["--directory", "no/such/place"], ["extra"]]
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(wrong: list[str]) -> None:
+    done = run_holdfast("bench", *wrong)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_target_is_met_from_the_right_side() -> None:
+    assert [at_least(10).met_by(value) for value in (9.9, 10, 11)] == [False, True, True]
+    assert [at_most(10).met_by(value) for value in (9.9, 10, 11)] == [True, True, False]
+
+
+def test_figures_tell_whether_they_are_met_and_nothing_without_a_target() -> None:
+    figures = [Figure("a", "A", 5, "ms", at_most(2)), Figure("b", "B", 5, "ms")]
+    report = json.loads(Report(machine={}, versions={}, settings={}, figures=figures).as_json())
+    assert [figure["met"] for figure in report["figures"]] == [False, None]
+    assert report["figures"][0]["target"] == {"value": 2, "at_least": False}
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+    assert [percentile(values, share) for share in (0.0, 0.01, 0.5, 0.99, 1.0)] == [1, 1, 50, 99, 100]
+    assert percentile([7.0], 0.99) == 7
+
+
+def test_numbers_have_the_digits_that_mean_something() -> None:
+    assert [number(value) for value in (0.123, 9.876, 12.34, 123.4, 61_234.5)] == [
+        "0.12",
+        "9.88",
+        "12.3",
+        "123",
+        "61,234",
+    ]

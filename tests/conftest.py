@@ -1,0 +1,18 @@
+"""Settings that hold for all tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# A busy machine is no reason to fail: hangs are caught by pytest's timeout, not by a deadline per example.
+settings.register_profile("holdfast", deadline=None, print_blob=True)
+settings.load_profile("holdfast")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        monkeypatch.delenv(name)

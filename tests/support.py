@@ -1,0 +1,175 @@
+"""What several test directories need: waiting with a deadline, and real worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parent.parent
+_PAUSE_S = 0.01
+
+
+def eventually(condition: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+    """The first truthy value of `condition`; fails with its last value when `timeout` seconds have passed."""
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    while not (value := condition()):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what or condition!r}; last value: {value!r}")
+        pause.wait(_PAUSE_S)
+    return value
+
+
+def free_port() -> int:
+    """A TCP port on the loopback address that nobody listens on at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def holdfast_command(*arguments: str) -> list[str]:
+    """The command line of the `holdfast` that was installed with this interpreter."""
+    return [str(Path(sys.executable).with_name("holdfast")), *arguments]
+
+
+def environment(url: str | None = None, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a child process: ours without settings of Holdfast, then what is given."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    clean.update({"PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120", "PYTHONWARNINGS": "default"})
+    if url is not None:
+        clean["HOLDFAST_URL"] = url
+    clean.update(more or {})
+    return clean
+
+
+def run_holdfast(
+    *arguments: str, url: str | None = None, cwd: Path | None = None, timeout: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Runs `holdfast` with these arguments to its end and captures both of its outputs."""
+    return subprocess.run(
+        holdfast_command(*arguments),
+        env=environment(url),
+        cwd=cwd or ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+class WorkerProcess:
+    """A `holdfast worker` that runs: its pid, its output, and ways to end it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.pid = process.pid
+        self._log = log
+
+    def output(self) -> str:
+        """Both outputs so far."""
+        return self._log.read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the supervisor."""
+        self.process.send_signal(number)
+
+    def children(self) -> list[int]:
+        """The pids of the supervisor's direct children that are alive."""
+        return children_of(self.pid)
+
+    def kill_all(self) -> None:
+        """SIGKILL to the supervisor and its children, as the end of a machine would do."""
+        victims = [self.pid, *self.children()]
+        for pid in victims:
+            _kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self, timeout: float = 30.0) -> int:
+        """SIGTERM, then the exit code; kills the whole group if that takes too long."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._end_group()
+            raise AssertionError(f"the worker did not stop in {timeout:g} s:\n{self.output()}") from None
+
+    def _end_group(self) -> None:
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.process.wait(10)
+
+
+@contextmanager
+def run_worker(
+    app: str,
+    url: str,
+    *options: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[WorkerProcess]:
+    """A real `holdfast worker APP OPTIONS…` in a process group of its own; nothing of it outlives the block."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-worker-") as directory:
+        log = Path(directory) / "output.txt"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                holdfast_command("worker", app, *options),
+                env=environment(url, env),
+                cwd=cwd or ROOT,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        worker = WorkerProcess(process, log)
+        try:
+            yield worker
+        except BaseException as error:
+            error.add_note(f"output of the worker:\n{worker.output()}")
+            raise
+        finally:
+            worker._end_group()
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct child processes of `pid`, zombies left out."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return sorted(other for other in pids if (fields := _stat(other)) and int(fields[1]) == pid and fields[0] != "Z")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process with this pid runs (a zombie does not)."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] != "Z"
+
+
+def _stat(pid: int) -> Sequence[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
