@@ -47,6 +47,7 @@ from holdfast.worker.options import LogFormat, WorkerOptions
     help="What is logged to stderr.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
 def worker(  # noqa: PLR0913, PLR0917  (click hands in each option)
     app: str,
     queues: str,
@@ -57,11 +58,13 @@ def worker(  # noqa: PLR0913, PLR0917  (click hands in each option)
     url: str | None,
     log_level: str,
     log_format: LogFormat,
+    as_json: bool,
 ) -> None:
     """Run the tasks of the app MODULE:APP until SIGTERM or Ctrl-C."""
     from holdfast.worker.logs import set_up_logging
     from holdfast.worker.supervisor import Supervisor
 
+    log_format = "json" if as_json else log_format
     options = WorkerOptions(
         app=app,
         queues=queues,

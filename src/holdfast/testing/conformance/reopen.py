@@ -1,0 +1,131 @@
+"""Reopen: what was answered is there for the next process."""
+
+from __future__ import annotations
+
+from holdfast.core import lifecycle
+from holdfast.core.task import Enqueued, State
+from holdfast.errors import StaleEpoch
+from holdfast.stores.contract import UPKEEP_DUTY, WorkerRecord
+from holdfast.testing.conformance.registry import Group
+from holdfast.testing.expect import expect, expect_true
+from holdfast.testing.kit import LEASE_MS, Kit, ack, retry
+
+group = Group("reopen")
+
+
+@group.shared
+async def records_survive(kit: Kit) -> None:
+    """Every task is the same after a reopening, whatever its state."""
+    await kit.enqueue(4, headers={"a": "b"})
+    await kit.enqueue(delay_ms=50)
+    claims = await kit.reserve(3)
+    await kit.store.apply([ack(claims[0], b'"r"'), retry(claims[1])])
+    dead = await kit.dead_letter(queue="q")
+    ids = [claim.task_id for claim in claims] + [dead]
+    before = await kit.store.get(ids), await kit.store.counts()
+    await kit.reopen()
+    expect("records and counts", (await kit.store.get(ids), await kit.store.counts()), before)
+
+
+@group.shared
+async def claims_survive(kit: Kit) -> None:
+    """A worker's claim can be settled, and a repeated claim_id is known, after a reopening."""
+    await kit.enqueue(3)
+    request = kit.request(2)
+    first = await kit.store.reserve(request)
+    await kit.reopen()
+    expect("repeat", (await kit.store.reserve(request)).tasks, first.tasks)
+    expect("ack", (await kit.apply(ack(first.tasks[0]))).applied, True)
+
+
+@group.shared
+async def deduplication_survives(kit: Kit) -> None:
+    """A task_id and a request_id are known after a reopening."""
+    task = kit.new_task(request_id="r")
+    await kit.add(task)
+    await kit.reopen()
+    known = Enqueued(task.task_id, created=False)
+    expect("same task", await kit.add(task), known)
+    expect("same request_id", await kit.add(kit.new_task(request_id="r")), known)
+
+
+@group.shared
+async def settlements_survive(kit: Kit) -> None:
+    """A settlement repeated after a reopening is a success; another one is stale."""
+    claim = await kit.claim()
+    await kit.apply(ack(claim))
+    await kit.reopen()
+    expect("repeat", (await kit.apply(ack(claim))).repeated, True)
+    expect("another", (await kit.apply(retry(claim))).reason, "stale_claim")
+
+
+@group.shared
+async def leases_and_due_times_survive(kit: Kit) -> None:
+    """Leases run out and tasks become due after a reopening as they would have before."""
+    claim = await kit.claim()
+    [delayed] = await kit.enqueue(delay_ms=LEASE_MS)
+    await kit.reopen()
+    kit.clock.advance(LEASE_MS)
+    expect("expired", [lapsed.task_id for lapsed in await kit.store.expired()], [claim.task_id])
+    expect("promoted", (await kit.promote()).count, 1)
+    expect("state", await kit.state(delayed), State.READY)
+
+
+@group.shared
+async def pause_cancel_and_discards_survive(kit: Kit) -> None:
+    """A pause, a cancellation that was accepted and the records of discards are kept."""
+    claim = await kit.claim()
+    await kit.apply(lifecycle.cancel(claim.task_id))
+    dead = await kit.dead_letter(queue="q")
+    await kit.apply(lifecycle.discard(dead, "why"))
+    await kit.store.pause("p", paused=True)
+    await kit.reopen()
+    expect("cancel requested", (await kit.record(claim.task_id)).cancel_requested, True)
+    expect("discards", [record.task_id for record in await kit.store.discards()], [dead])
+    expect("paused", (await kit.counts("p")).paused, True)
+
+
+@group.shared
+async def epochs_survive(kit: Kit) -> None:
+    """An epoch never comes back: after a reopening the old one is still refused."""
+    old = await kit.upkeep_epoch()
+    current = await kit.new_owner_epoch()
+    await kit.reopen()
+    duty = await kit.store.hold_duty(UPKEEP_DUTY, "upkeep-2", 10_000_000)
+    expect("epoch", (duty.held, duty.epoch), (True, current))
+    try:
+        await kit.store.promote(old)
+    except StaleEpoch:
+        return
+    raise AssertionError("the old epoch is refused")
+
+
+@group.shared
+async def other_stores_see_it_at_once(kit: Kit) -> None:
+    """What one opened store has answered, another one sees."""
+    other = await kit.another()
+    claim = await kit.claim()
+    expect("state", [task and task.state for task in await other.get([claim.task_id])], [State.CLAIMED])
+    expect("ack", [verdict.applied for verdict in await other.apply([ack(claim)])], [True])
+    expect("state", await kit.state(claim.task_id), State.SUCCEEDED)
+    worker = WorkerRecord(
+        worker_id="w", host="h", pid=1, version="1", queues=(), types=(), processes=1, concurrency=1, running=0
+    )
+    await other.announce(worker, 10_000)
+    expect("workers", [record.worker_id for record in await kit.store.workers()], ["w"])
+
+
+@group.shared
+async def migrating_again_takes_no_step(kit: Kit) -> None:
+    """A store that is up to date is left as it is."""
+    expect("steps", await kit.store.migrate(), [])
+    await kit.reopen()
+    expect("steps after reopening", await kit.store.migrate(), [])
+
+
+@group.case
+async def healthy_store_reports_no_problem(kit: Kit) -> None:
+    """The report of a fresh store on itself has lines, and none is a problem."""
+    findings = await kit.store.probe()
+    expect_true("there are findings", findings)
+    expect("problems", [finding for finding in findings if finding.level == "problem"], [])

@@ -1,0 +1,175 @@
+"""What the state machine draws: tasks, requests, endings, ages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from hypothesis import strategies as st
+
+from holdfast.core import lifecycle
+from holdfast.core.fairness import QueueShare
+from holdfast.core.lifecycle import Change
+from holdfast.core.retry import RetryPolicy
+from holdfast.core.task import Claimed, Failure, NewTask
+from holdfast.stores.contract import Reserve, Retention
+from holdfast.testing.kit import FOREIGN_TOKEN
+
+QUEUES: Final = ("a", "b")
+TYPES: Final = ("kit.one", "kit.two")
+KEEP_NOTHING: Final = Retention(succeeded_ms=0, failed_ms=0, cancelled_ms=0, dead_lettered_ms=0, keep=0)
+_MANY: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A task to be, without its id."""
+
+    type: str
+    queue: str
+    priority: int
+    request: int
+    payload: bytes
+    delay_ms: int
+    absolute: bool
+    policy: RetryPolicy
+
+    def task(self, task_id: str, now_ms: int) -> NewTask:
+        """The envelope."""
+        return NewTask(
+            task_id=task_id,
+            type=self.type,
+            queue=self.queue,
+            payload=self.payload,
+            headers={"made": "by chance"} if self.absolute else {},
+            # Most tasks have none; the few that there are will meet.
+            request_id=f"r-{self.request}" if self.request < 3 else None,
+            priority=self.priority,
+            policy=self.policy,
+            delay_ms=0 if self.absolute else self.delay_ms,
+            run_at_ms=now_ms + self.delay_ms if self.absolute else None,
+        )
+
+
+def altered(task: NewTask) -> NewTask:
+    """The same ids for another call."""
+    return msgspec.structs.replace(task, payload=b'{"other":true}')
+
+
+policies = st.builds(
+    RetryPolicy,
+    max_attempts=st.integers(1, 3),
+    base_ms=st.sampled_from([10, 1_000]),
+    cap_ms=st.just(5_000),
+    jitter=st.sampled_from([0.0, 0.5]),
+    dead_letter=st.booleans(),
+)
+drafts = st.builds(
+    Draft,
+    type=st.sampled_from(TYPES),
+    queue=st.sampled_from(QUEUES),
+    priority=st.sampled_from([0, 0, 1, 5, -3]),
+    request=st.integers(0, 9),
+    payload=st.sampled_from([b"{}", '{"ä":1}'.encode()]),
+    delay_ms=st.sampled_from([0, 0, 0, 0, 1, 50, 70_000]),
+    absolute=st.booleans(),
+    policy=policies,
+)
+leases = st.sampled_from([10, 1_000, 60_000])
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A reserve request to be, without its claim_id."""
+
+    worker: int
+    shares: list[tuple[str, int]]
+    max_tasks: int
+    lease_ms: int
+    types: frozenset[str] | None
+
+    def request(self, claim_id: str) -> Reserve:
+        """The request."""
+        return Reserve(
+            claim_id=claim_id,
+            worker_id=f"worker-{self.worker}",
+            shares=[QueueShare(queue, min(limit, self.max_tasks)) for queue, limit in self.shares],
+            max_tasks=self.max_tasks,
+            lease_ms=self.lease_ms,
+            types=self.types,
+        )
+
+
+EVERYTHING: Final = Wish(1, [(queue, 9) for queue in QUEUES], 9, 60_000, None)
+_limits = st.tuples(st.sampled_from(QUEUES), st.sampled_from([9, 9, 1, 2, 0]))
+wishes = st.just(EVERYTHING) | st.builds(
+    Wish,
+    worker=st.integers(1, 2),
+    shares=st.lists(_limits, min_size=1, unique_by=lambda share: share[0]),
+    max_tasks=st.sampled_from([5, 5, 1, 2, 3, 0]),
+    lease_ms=leases,
+    types=st.sampled_from([None, None, None, frozenset(TYPES), frozenset(TYPES[:1]), frozenset(TYPES[1:])]),
+)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A settlement to be: how to end which claim, and what is wrong with it."""
+
+    kind: str
+    pick: int
+    #: Choose among all claims that ever were, not among the current ones.
+    old: bool
+    #: The token is not the claim's.
+    foreign: bool
+    old_epoch: bool
+    random_unit: float
+
+    def change(self, claim: Claimed, epoch: int) -> Change:
+        """The change."""
+        change = self._change(claim, epoch - self.old_epoch)
+        return msgspec.structs.replace(change, token=FOREIGN_TOKEN) if self.foreign else change
+
+    def _change(self, claim: Claimed, epoch: int) -> Change:
+        task_id, token, attempt, policy = claim.task_id, claim.token, claim.attempt, claim.policy
+        if self.kind in ("retry", "give up"):
+            return lifecycle.fail(
+                task_id,
+                token,
+                Failure("builtins.ValueError", f"number {self.pick}"),
+                attempt=attempt,
+                policy=policy,
+                retryable=self.kind == "retry",
+                random_unit=self.random_unit,
+            )
+        simple = {
+            "ack": lifecycle.ack(task_id, token, b"1" * (self.pick * 2) if self.pick % 3 else None),
+            "snooze": lifecycle.snooze(task_id, token, self.pick),
+            "release": lifecycle.release(task_id, token),
+            "stop": lifecycle.stop(task_id, token, "stopped"),
+            "lose": lifecycle.lose(task_id, token, "worker_lost", attempt=attempt, policy=policy),
+            "lapse": lifecycle.lapse(task_id, token, attempt=attempt, policy=policy, epoch=epoch),
+        }
+        return simple[self.kind]
+
+
+endings = st.builds(
+    Ending,
+    kind=st.sampled_from(["ack", "retry", "give up", "release", "snooze", "stop", "lose", "lapse"]),
+    pick=st.integers(0, 999),
+    old=st.sampled_from([False, False, False, True]),
+    foreign=st.sampled_from([False, False, False, True]),
+    old_epoch=st.sampled_from([False, False, False, True]),
+    random_unit=st.floats(0, 1, exclude_max=True, width=32),
+)
+_ages = st.sampled_from([10**12, 0, 10, 1_000])
+retentions = st.builds(
+    Retention,
+    succeeded_ms=_ages,
+    failed_ms=_ages,
+    cancelled_ms=_ages,
+    dead_lettered_ms=_ages,
+    keep=st.sampled_from([_MANY, _MANY, 0, 1, 3]),
+    discards_ms=st.just(10**12),
+)

@@ -1,0 +1,106 @@
+"""A store that passes every call on: the base of stores that change a few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.task import Enqueued, Extension, Hold, Lapsed, NewTask, Task
+from holdfast.stores.contract import (
+    Discard,
+    Duty,
+    Finding,
+    Page,
+    Promoted,
+    Query,
+    QueueCounts,
+    Reserve,
+    Reserved,
+    Retention,
+    Store,
+    WorkerRecord,
+)
+
+
+class PassingStore(Store):
+    """Every method of the contract, answered by another store."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.url = inner.url
+
+    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+        """Passed on."""
+        return await self.inner.enqueue(tasks)
+
+    async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
+        """Passed on."""
+        return await self.inner.reserve(request, settle)
+
+    async def extend(self, holds: Sequence[Hold], lease_ms: int) -> list[Extension]:
+        """Passed on."""
+        return await self.inner.extend(holds, lease_ms)
+
+    async def apply(self, changes: Sequence[Change]) -> list[Verdict]:
+        """Passed on."""
+        return await self.inner.apply(changes)
+
+    async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
+        """Passed on."""
+        return await self.inner.promote(epoch, limit)
+
+    async def expired(self, limit: int = 1_000) -> list[Lapsed]:
+        """Passed on."""
+        return await self.inner.expired(limit)
+
+    async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
+        """Passed on."""
+        return await self.inner.wait(bells, timeout_ms)
+
+    async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
+        """Passed on."""
+        return await self.inner.get(task_ids)
+
+    async def find(self, query: Query) -> Page:
+        """Passed on."""
+        return await self.inner.find(query)
+
+    async def counts(self) -> list[QueueCounts]:
+        """Passed on."""
+        return await self.inner.counts()
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Passed on."""
+        return await self.inner.workers()
+
+    async def discards(self, limit: int = 100) -> list[Discard]:
+        """Passed on."""
+        return await self.inner.discards(limit)
+
+    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> None:
+        """Passed on."""
+        await self.inner.announce(worker, ttl_ms)
+
+    async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
+        """Passed on."""
+        return await self.inner.hold_duty(name, owner, ttl_ms)
+
+    async def pause(self, queue: str, paused: bool) -> None:
+        """Passed on."""
+        await self.inner.pause(queue, paused)
+
+    async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
+        """Passed on."""
+        return await self.inner.prune(epoch, retention, limit)
+
+    async def probe(self) -> list[Finding]:
+        """Passed on."""
+        return await self.inner.probe()
+
+    async def migrate(self) -> list[str]:
+        """Passed on."""
+        return await self.inner.migrate()
+
+    async def close(self) -> None:
+        """Passed on."""
+        await self.inner.close()

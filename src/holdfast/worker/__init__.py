@@ -1,0 +1,1 @@
+"""Runs tasks: a supervisor that never runs user code, and child processes that do."""

@@ -1,0 +1,128 @@
+"""What a task can learn of its own run, and say about it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import SystemClock
+from holdfast.core.tokens import fencing_token
+from holdfast.errors import BadOption, ClaimLost, UsageError
+from holdfast.worker.run import Ending, Run
+
+#: The run of the task that this code belongs to.
+current_run: ContextVar[Run] = ContextVar("holdfast_run")
+
+_MAX_NOTE = 500
+
+
+def current() -> RunningTask:
+    """The task in which this is called; also in threads that run a `def` task."""
+    run = current_run.get(None)
+    if run is None:
+        raise UsageError("current() works inside a running task only; call it from a function that a worker runs")
+    if run.facade is None:
+        run.facade = RunningTask(run)
+    return run.facade
+
+
+class RunningTask:
+    """One run of a task, seen from the inside."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def task_id(self) -> str:
+        """The id that `enqueue` gave."""
+        return self._run.task.task_id
+
+    @property
+    def type(self) -> str:
+        """The name of the task type."""
+        return self._run.task.type
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self._run.task.queue
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        return self._run.task.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """How many there may be."""
+        return self._run.task.policy.max_attempts
+
+    @property
+    def fencing_token(self) -> int:
+        """Grows with every claim of this task: hand it to systems that refuse older ones."""
+        return fencing_token(self._run.task.token)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the envelope."""
+        return self._run.task.headers
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was enqueued."""
+        return datetime.fromtimestamp(self._run.task.created_at_ms / 1000, UTC)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants it to stop: a cancellation, a lost claim, or the worker's shutdown."""
+        return self._run.ending is not None
+
+    @property
+    def claim_lost(self) -> bool:
+        """Whether another worker may hold it now: no more side effects."""
+        return self._run.ending is Ending.LOST or SystemClock().monotonic_ms() >= self._run.deadline_ms
+
+    def raise_if_cancelled(self) -> None:
+        """Ends the task here if somebody wants that; for loops in `def` tasks."""
+        if self.claim_lost:
+            raise ClaimLost(f"task {self.task_id}: the claim of this attempt has passed")
+        if self._run.ending is not None:
+            raise asyncio.CancelledError
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Records how far it is; the latest call wins and is written within about a second."""
+        self._run.progress = _progress(done, total, note)
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines carry the task's id, type, queue and attempt."""
+        return _TaskLog(
+            logging.getLogger("holdfast.task"),
+            {"task_id": self.task_id, "task_type": self.type, "queue": self.queue, "attempt": self.attempt},
+        )
+
+
+class _TaskLog(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Adds the task to what the caller passes."""
+        return msg, {**kwargs, "extra": {**(self.extra or {}), **(kwargs.get("extra") or {})}}
+
+
+def _progress(done: float, total: float | None, note: str | None) -> bytes:
+    values: dict[str, object] = {"done": done}
+    if total is not None:
+        values["total"] = total
+    if note is not None:
+        values["note"] = note[:_MAX_NOTE]
+    try:
+        return msgspec.json.encode(values)
+    except (TypeError, ValueError) as error:
+        raise BadOption(f"progress: {error}") from None

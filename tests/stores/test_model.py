@@ -1,0 +1,32 @@
+"""Random calls on every store, compared with the model after every step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.testing.model import state_machine
+from tests.stores.harnesses import HARNESSES
+
+#: A longer run: HOLDFAST_MODEL_EXAMPLES=20000 pytest tests/stores/test_model.py
+EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "300"))
+PROFILE = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=50,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("harness", ["sqlite-file", "sqlite-memory"])
+def test_store_equals_the_model(harness: str, tmp_path: Path) -> None:
+    machine = state_machine(lambda: HARNESSES[harness](tmp_path))
+    run_state_machine_as_test(machine, settings=PROFILE)

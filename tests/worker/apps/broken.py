@@ -1,0 +1,5 @@
+"""Cannot be imported."""
+
+from __future__ import annotations
+
+raise ValueError("the settings are missing")
