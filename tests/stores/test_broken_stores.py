@@ -68,7 +68,7 @@ CAUGHT_BY = {
 
 #: Short and always the same: found bugs are not made smaller, and a miss costs a few seconds.
 SHORT_RUN = settings(
-    max_examples=100,
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     database=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -108,13 +109,13 @@ def test_repeats_with_the_same_ids_lose_nothing_and_double_nothing(tmp_path: Pat
     async def run() -> None:
         tasks = [kit.new_task() for _ in range(30)]
         for task in tasks:
-            await _insist(lambda task=task: kit.store.enqueue([task]))
+            await _insist(partial(kit.store.enqueue, [task]))
         done = 0
         while done < 30:
             request = kit.request(4)
-            reserved = await _insist(lambda request=request: kit.store.reserve(request))
+            reserved = await _insist(partial(kit.store.reserve, request))
             changes = [ack(claim) for claim in reserved.tasks]
-            verdicts = await _insist(lambda changes=changes: kit.store.apply(changes))
+            verdicts = await _insist(partial(kit.store.apply, changes))
             assert all(verdict.applied for verdict in verdicts)
             done += len(reserved.tasks)
         faulty.strike(False)

@@ -13,7 +13,7 @@ from holdfast.testing.model import state_machine
 from tests.stores.harnesses import HARNESSES
 
 #: A longer run: HOLDFAST_MODEL_EXAMPLES=20000 pytest tests/stores/test_model.py
-EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "200"))
 PROFILE = settings(
     max_examples=EXAMPLES,
     stateful_step_count=50,

@@ -13,7 +13,7 @@ from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.task import Claimed, Enqueued, Failure, NewTask, State, Task
 from holdfast.core.tokens import claim_token
-from holdfast.stores.contract import UPKEEP_DUTY, Promoted, QueueCounts, Reserve, Store
+from holdfast.stores.contract import UPKEEP_DUTY, Promoted, QueueCounts, Reserve, Retention, Store
 from holdfast.testing.expect import expect_true, only
 from holdfast.testing.harness import StoreHarness
 
@@ -138,6 +138,13 @@ class Kit:
     async def promote(self) -> Promoted:
         """Promotes what is due as the owner of the upkeep."""
         return await self.store.promote(await self.upkeep_epoch())
+
+    async def prune(self, retention: Retention) -> int:
+        """Prunes as the owner of the upkeep until a call finds nothing; the number of deleted tasks."""
+        epoch, deleted = await self.upkeep_epoch(), 0
+        while pruned := await self.store.prune(epoch, retention):
+            deleted += pruned
+        return deleted
 
     async def requeue_expired(self) -> list[Verdict]:
         """Takes away the claims that have run out, as the owner of the upkeep."""

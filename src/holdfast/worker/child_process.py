@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -58,11 +59,6 @@ class ChildProcess:
         child.send(start)
         return child
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
     def policy(self, held: HeldTask) -> RetryPolicy:
         """The retry policy of a held task."""
         return held.policy or DEFAULT_POLICY
@@ -72,9 +68,14 @@ class ChildProcess:
         self._channel.send(message)
 
     def kill(self) -> None:
-        """SIGKILL."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        """SIGKILL, unless it is gone.
+
+        Not by `Process.kill`: that looks first whether the process has ended, and so takes the exit code
+        away from the event loop, which then reports 255.
+        """
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def until_gone(self, heed: Callable[[FromChild], Awaitable[None]]) -> str:
         """Takes in what it says until it is gone, and tells how it ended."""

@@ -31,16 +31,15 @@ async def each_state_has_its_own_age(kit: Kit) -> None:
     [cancelled] = await kit.enqueue()
     await kit.apply(lifecycle.cancel(cancelled))
     dead = await kit.dead_letter()
-    epoch = await kit.upkeep_epoch()
     ids = [done, failed, cancelled, dead]
     for gone in range(4):
         kit.clock.advance(999)
-        await kit.store.prune(epoch, ages)
+        await kit.prune(ages)
         known = [task is not None for task in await kit.store.get(ids)]
         expect(f"known a millisecond before age {gone + 1}", known, [place >= gone for place in range(4)])
         kit.clock.advance(1)
     kit.clock.advance(1)
-    await kit.store.prune(epoch, ages)
+    await kit.prune(ages)
     expect("known after all ages", await kit.store.get(ids), [None] * 4)
 
 
@@ -53,7 +52,7 @@ async def unfinished_tasks_are_never_touched(kit: Kit) -> None:
     [scheduled] = await kit.enqueue(delay_ms=999_999_999)
     before = await kit.counts()
     kit.clock.advance(100_000_000)
-    expect("pruned", await kit.store.prune(await kit.upkeep_epoch(), NOW), 0)
+    expect("pruned", await kit.prune(NOW), 0)
     expect("states", (await kit.counts()).states, before.states)
     expect("state", await kit.state(scheduled), State.SCHEDULED)
 
@@ -65,7 +64,7 @@ async def at_most_so_many_are_kept(kit: Kit) -> None:
     for _ in range(5):
         ids += await _succeeded(kit)
         kit.clock.advance(1)
-    await kit.store.prune(await kit.upkeep_epoch(), Retention(keep=2))
+    await kit.prune(Retention(keep=2))
     known = [task.task_id for task in await kit.store.get(ids) if task]
     expect("kept", known, ids[3:])
 
@@ -86,7 +85,7 @@ async def deleted_with_all_that_belongs_to_it(kit: Kit) -> None:
     claim = await kit.claim(request_id="r-1")
     await kit.apply(ack(claim))
     kit.clock.advance(10)
-    await kit.store.prune(await kit.upkeep_epoch(), NOW)
+    await kit.prune(NOW)
     expect("task", await kit.store.get([claim.task_id]), [None])
     expect("ack", (await kit.apply(ack(claim))).reason, "unknown")
     expect("counts", sum((await kit.counts()).states.values()), 0)
@@ -115,11 +114,10 @@ async def discard_records_have_their_own_age(kit: Kit) -> None:
     """Records of discarded tasks are kept for their own time."""
     dead = await kit.dead_letter()
     await kit.apply(lifecycle.discard(dead, "why"))
-    epoch = await kit.upkeep_epoch()
-    await kit.store.prune(epoch, Retention(discards_ms=1_000))
+    await kit.prune(Retention(discards_ms=1_000))
     expect("records", len(await kit.store.discards()), 1)
     kit.clock.advance(1_001)
-    await kit.store.prune(epoch, Retention(discards_ms=1_000))
+    await kit.prune(Retention(discards_ms=1_000))
     expect("records", await kit.store.discards(), [])
 
 
@@ -129,5 +127,5 @@ async def replayed_task_is_not_pruned(kit: Kit) -> None:
     dead = await kit.dead_letter()
     await kit.apply(lifecycle.replay(dead))
     kit.clock.advance(10)
-    expect("pruned", await kit.store.prune(await kit.upkeep_epoch(), NOW), 0)
+    expect("pruned", await kit.prune(NOW), 0)
     expect_true("the task is there", await kit.state(dead) is State.READY)

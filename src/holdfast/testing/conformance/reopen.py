@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from holdfast.core import lifecycle
 from holdfast.core.task import Enqueued, State
 from holdfast.errors import StaleEpoch
@@ -113,6 +115,17 @@ async def other_stores_see_it_at_once(kit: Kit) -> None:
     )
     await other.announce(worker, 10_000)
     expect("workers", [record.worker_id for record in await kit.store.workers()], ["w"])
+
+
+@group.shared
+async def closing_finishes_calls_under_way(kit: Kit) -> None:
+    """Calls that were made before the close are answered, and what they recorded is there afterwards."""
+    calls = [asyncio.create_task(kit.enqueue(5)) for _ in range(20)]
+    await asyncio.sleep(0)
+    await kit.reopen()
+    answered = [task_id for ids in await asyncio.gather(*calls) for task_id in ids]
+    expect("answered", len(set(answered)), 100)
+    expect("recorded", (await kit.counts()).states.get(State.READY), 100)
 
 
 @group.shared

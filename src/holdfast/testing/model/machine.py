@@ -84,9 +84,10 @@ class StoreMachine(Bench):
         self._reserve(request, changes, lost)
 
     @precondition(lambda self: self.reserves)
-    @rule(pick=picks)
-    def reserve_again(self, pick: int) -> None:
+    @rule(pick=picks, later_ms=st.sampled_from([0, 7]))
+    def reserve_again(self, pick: int, later_ms: int) -> None:
         """Sends an earlier request again, most often the last one."""
+        self.clock.advance(later_ms)
         request, changes = self.reserves[-1 if pick % 2 else pick % len(self.reserves)]
         self._reserve(request, changes, lost=False)
 
@@ -194,8 +195,10 @@ class StoreMachine(Bench):
     @precondition(lambda self: self.model.finished())
     @rule(retention=drawing.retentions)
     def prune(self, retention: Retention) -> None:
-        """Deletes finished tasks by age and number."""
-        answer = self.do(self.store.prune(self.model.epoch, retention))
+        """Deletes finished tasks by age and number, until a call finds none."""
+        answer = 0
+        while pruned := self.do(self.store.prune(self.model.epoch, retention)):
+            answer += pruned
         ids = list(self.model.entries)
         gone = {task_id for task_id, task in zip(ids, self.do(self.store.get(ids)), strict=True) if task is None}
         self.model.prune(retention, gone, answer)
