@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Change
@@ -21,10 +23,15 @@ class Reaper:
         """Requeues one batch; how many milliseconds until the next look."""
         lapsed = await store.expired(_BATCH)
         verdicts = await store.apply([_taken_away(claim, epoch) for claim in lapsed])
-        for claim, verdict in zip(lapsed, verdicts, strict=True):
-            if verdict.applied:
-                log.warning("task %s: the lease of %s ran out, now %s", claim.task_id, claim.worker_id, verdict.state)
+        _tell([claim for claim, verdict in zip(lapsed, verdicts, strict=True) if verdict.applied])
         return 0 if len(lapsed) == _BATCH else _INTERVAL_MS
+
+
+def _tell(taken: Sequence[Lapsed]) -> None:
+    """One line a worker: a lost machine must not flood the log as well."""
+    for worker_id, count in Counter(claim.worker_id for claim in taken).items():
+        example = next(claim.task_id for claim in taken if claim.worker_id == worker_id)
+        log.warning("took %d claims away from %s: their leases ran out (%s is one)", count, worker_id, example)
 
 
 def _taken_away(claim: Lapsed, epoch: int) -> Change:

@@ -175,7 +175,8 @@ class Store(Protocol):
 
         Only queues that are not paused, only types asked for, lowest rank first, first come first served
         within a rank. The attempt and the delivery of each claimed task are counted here. A claim_id that
-        holds tasks already gets exactly those again, with unchanged leases.
+        holds tasks already gets exactly those again, with unchanged leases, whatever types are asked for; with no
+        types at all, a claim_id gets what it holds and nothing new.
         """
         ...
 
