@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from holdfast.cli import output
-from holdfast.cli.options import duration_type, store_options
+from holdfast.cli.options import duration_type, json_option
 
 if TYPE_CHECKING:
     from holdfast.demo.run import Plan, Screen
@@ -27,31 +27,30 @@ _UNATTENDED_MS = 20_000
 @click.command()
 @click.option("--for", "duration_ms", type=duration_type("--for"), metavar="DURATION", help="End by itself after 20s…")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="Of the worker.")
-@store_options
-@click.pass_context
-def demo(ctx: click.Context, duration_ms: int | None, processes: int, url: str, as_json: bool) -> None:
+@click.option("--url", metavar="URL", help="A store to use; by default a new SQLite file in the temporary folder.")
+@json_option
+def demo(duration_ms: int | None, processes: int, url: str | None, as_json: bool) -> None:
     """Show tasks being recorded, run, retried and dead-lettered.
 
-    Uses a new SQLite file in the system's temporary folder unless --url is given.
+    Ends by itself after 20 s without a terminal; at one, goes on until Ctrl-C or --for.
     """
     from holdfast.demo.run import Plan, run
 
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    is_given = ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE
     is_live = output.at_terminal() and not as_json
     if duration_ms is None and not is_live:
         duration_ms = _UNATTENDED_MS
     plan = Plan(
-        url=url if is_given else f"sqlite:///{folder / 'demo.db'}",
+        url=url or f"sqlite:///{folder / 'demo.db'}",
         worker_log=folder / "worker.log",
         duration_ms=duration_ms,
         processes=processes,
-        queue_suffix=f"-{secrets.token_hex(2)}" if is_given else "",
+        queue_suffix=f"-{secrets.token_hex(2)}" if url else "",
     )
     with _screen(plan, is_live, as_json) as screen:
         end = asyncio.run(run(plan, screen))
     _print(end, as_json)
-    ctx.exit(0 if end.adds_up else 1)
+    sys.exit(0 if end.adds_up else 1)
 
 
 @contextmanager

@@ -88,6 +88,8 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         shown.add_column(column.lstrip("#"), no_wrap=is_number or position == 0, overflow="fold")
         if is_number:
             shown.columns[position].justify = "right"
+    if rows:
+        shown.columns[0].min_width = max(len(row[0]) for row in rows)  # Names are what people look for.
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))
     Console().print(shown)

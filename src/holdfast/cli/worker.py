@@ -46,7 +46,13 @@ from holdfast.worker.options import LogFormat, WorkerOptions
     show_default=True,
     help="What is logged to stderr.",
 )
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines for people, or one JSON object a line.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
 def worker(  # noqa: PLR0913, PLR0917  (click hands in each option)
     app: str,

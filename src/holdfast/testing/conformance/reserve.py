@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
 from holdfast.core.task import State
@@ -175,6 +177,16 @@ async def repeated_claim_id_gets_what_it_still_holds(kit: Kit) -> None:
     first = (await kit.store.reserve(request)).tasks
     await kit.apply(ack(first[1]))
     expect("tasks", (await kit.store.reserve(request)).tasks, [first[0], first[2]])
+
+
+@group.case
+async def claim_id_without_types_gets_what_it_holds_and_nothing_new(kit: Kit) -> None:
+    """A supervisor asks so for the tasks of a child that died before it could tell of them."""
+    await kit.enqueue(5)
+    request = kit.request(3)
+    held = (await kit.store.reserve(request)).tasks
+    expect("held", (await kit.store.reserve(replace(request, types=frozenset()))).tasks, held)
+    expect("new", (await kit.store.reserve(replace(kit.request(3), types=frozenset()))).tasks, [])
 
 
 @group.case
