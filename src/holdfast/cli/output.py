@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -85,11 +85,11 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     shown = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     for position, column in enumerate(columns):
         is_number = column.startswith("#")
-        shown.add_column(column.lstrip("#"), no_wrap=is_number or position == 0, overflow="fold")
-        if is_number:
-            shown.columns[position].justify = "right"
-    if rows:
-        shown.columns[0].min_width = max(len(row[0]) for row in rows)  # Names are what people look for.
+        # In a narrow terminal a title may be folded; a name or a number may not.
+        narrowest = max((len(row[position]) for row in rows), default=1) if is_number or position == 0 else None
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        title = column.lstrip("#").replace("_", " ")
+        shown.add_column(title, min_width=narrowest, overflow="fold", justify=justify)
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))
     Console().print(shown)
