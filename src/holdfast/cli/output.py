@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
 
 from holdfast.admin.text import printable
+
+_WIDEST = 10_000
 
 
 def at_terminal() -> bool:
@@ -83,13 +85,11 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     shown = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
-    for position, column in enumerate(columns):
-        is_number = column.startswith("#")
-        # In a narrow terminal a title may be folded; a name or a number may not.
-        narrowest = max((len(row[position]) for row in rows), default=1) if is_number or position == 0 else None
-        justify: Literal["left", "right"] = "right" if is_number else "left"
-        title = column.lstrip("#").replace("_", " ")
-        shown.add_column(title, min_width=narrowest, overflow="fold", justify=justify)
+    for column in columns:
+        shown.add_column(column.lstrip("#"), no_wrap=True, justify="right" if column.startswith("#") else "left")
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))
-    Console().print(shown)
+    console = Console()
+    # In a narrow terminal long lines are better than columns that are not there.
+    console.width = max(console.width, Console(width=_WIDEST).measure(shown).maximum)
+    console.print(shown)
