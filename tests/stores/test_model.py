@@ -25,7 +25,7 @@ PROFILE = settings(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("harness", ["sqlite-file", "sqlite-memory"])
 def test_store_equals_the_model(harness: str, tmp_path: Path) -> None:
     machine = state_machine(lambda: HARNESSES[harness](tmp_path))
