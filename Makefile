@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TESTS ?= tests
-BENCH_JSON := bench-results/bench.json
+STORE ?= sqlite
+BENCH_JSON := bench-results/$(STORE).json
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench format docs install clean
@@ -25,9 +26,9 @@ check: $(STAMP) ## ruff, mypy in strict mode, and the layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP) ## rates and latencies with real workers: a table, and JSON in bench-results/
+bench: $(STAMP) ## rates and latencies with real workers (STORE=redis for another store)
 	@mkdir -p $(dir $(BENCH_JSON))
-	@$(BIN)/holdfast bench --output $(BENCH_JSON) $(BENCH_OPTIONS)
+	@$(BIN)/holdfast bench --store $(STORE) --output $(BENCH_JSON) $(BENCH_OPTIONS)
 
 format: $(STAMP) ## rewrites the code as `make check` wants it
 	$(BIN)/ruff check --fix

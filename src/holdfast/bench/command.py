@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -15,6 +17,13 @@ from holdfast.bench.setting import Setting, Sizes
 
 @click.command()
 @click.option("--url", metavar="URL", help="Measure this store instead of a fresh SQLite file; it keeps the tasks.")
+@click.option(
+    "--store",
+    type=click.Choice(["sqlite", "redis"]),
+    default="sqlite",
+    show_default=True,
+    help="A store of the bench's own: fresh SQLite files, or a redis-server with its append-only file on.",
+)
 @click.option("--tasks", type=click.IntRange(min=100), metavar="N", help="Tasks to drain and to enqueue in bulk.")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of the worker.")
 @click.option("--quick", is_flag=True, help="A tenth of everything: a look, not a comparison.")
@@ -28,8 +37,9 @@ from holdfast.bench.setting import Setting, Sizes
     "--output", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write the JSON here too."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def bench(
+def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
     url: str | None,
+    store: str,
     tasks: int | None,
     concurrency: int,
     quick: bool,
@@ -45,11 +55,26 @@ def bench(
     sizes = dataclasses.replace(Sizes.quick() if quick else Sizes(), concurrency=concurrency)
     if tasks is not None:
         sizes = dataclasses.replace(sizes, tasks=tasks, bare=min(tasks, sizes.bare))
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place:
-        report = _run(Setting(Path(place), sizes, url), full=full)
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place,
+        _own_server(store, Path(place)) if url is None else nullcontext(url) as target,
+    ):
+        described = "redis-server with appendfsync everysec" if store == "redis" and url is None else ""
+        report = _run(Setting(Path(place), sizes, target, described), full=full)
     if output is not None:
         output.write_bytes(report.as_json())
     _show(report, as_json=as_json)
+
+
+@contextmanager
+def _own_server(store: str, place: Path) -> Iterator[str | None]:
+    if store == "sqlite":
+        yield None
+        return
+    from holdfast.bench.servers import redis_server
+
+    with redis_server(place) as url:
+        yield url
 
 
 def _run(setting: Setting, *, full: bool) -> Report:

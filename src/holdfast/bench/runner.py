@@ -8,6 +8,7 @@ from holdfast.bench.figures import Figure, Report
 from holdfast.bench.machine import machine, versions
 from holdfast.bench.scenarios import backlog, bare_loop, drain, enqueue, latency
 from holdfast.bench.setting import Setting
+from holdfast.bench.targets import with_targets
 
 
 async def run(setting: Setting, *, full: bool, tell: Callable[[str], None]) -> Report:
@@ -33,10 +34,10 @@ def _report(setting: Setting, figures: list[Figure], *, full: bool) -> Report:
         machine=machine(setting.directory),
         versions=versions(),
         settings={
-            "store": "a fresh SQLite file for each scenario" if setting.url is None else redacted(setting.url),
+            "store": setting.described or redacted(setting.url or "a fresh SQLite file for each scenario"),
             "tasks": setting.sizes.tasks,
             "concurrency": setting.sizes.concurrency,
             "full": full,
         },
-        figures=figures,
+        figures=with_targets(figures, setting.scheme),
     )

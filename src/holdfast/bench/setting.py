@@ -50,6 +50,13 @@ class Setting:
     sizes: Sizes
     #: None: a fresh SQLite file for every scenario.
     url: str | None = None
+    #: What the store is, in words, if the URL does not say it.
+    described: str = ""
+
+    @property
+    def scheme(self) -> str:
+        """The kind of store, as its URL names it."""
+        return (self.url or "sqlite:").partition(":")[0]
 
     def store_url(self, scenario: str) -> str:
         """The store of one scenario."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.bench.figures import Figure, at_least, at_most, percentile
+from holdfast.bench.figures import Figure, percentile
 from holdfast.bench.processes import MeasuredWorker
 from holdfast.bench.setting import Setting, finished
 from holdfast.bench.tasks import BenchTasks
@@ -42,7 +42,7 @@ async def _idle(setting: Setting, worker: MeasuredWorker) -> list[Figure]:
     await asyncio.sleep(setting.sizes.idle_s)
     share = 100 * (worker.cpu_seconds() - used) / (time.perf_counter() - begin)
     return [
-        Figure("idle_cpu", "processor share of an idle worker", share, "% of a core", at_most(1)),
+        Figure("idle_cpu", "processor share of an idle worker", share, "% of a core"),
         Figure("idle_memory", "memory of an idle worker", worker.memory_mb(), "MB"),
     ]
 
@@ -60,8 +60,8 @@ async def _pickup(setting: Setting, store: Store, tasks: BenchTasks, worker: Mea
     waits = [1000 * max(0.0, start - moment) for start, moment in zip(begun, returned, strict=True)]
     whole = [1000 * (start - moment) for start, moment in zip(begun, called, strict=True)]
     return [
-        Figure("pickup_p50", "idle pickup after enqueue, p50", percentile(waits, 0.50), "ms", at_most(2)),
-        Figure("pickup_p99", "idle pickup after enqueue, p99", percentile(waits, 0.99), "ms", at_most(10)),
+        Figure("pickup_p50", "idle pickup after enqueue, p50", percentile(waits, 0.50), "ms"),
+        Figure("pickup_p99", "idle pickup after enqueue, p99", percentile(waits, 0.99), "ms"),
         Figure("pickup_whole_p50", "enqueue call to start, p50", percentile(whole, 0.50), "ms"),
         Figure("pickup_whole_p99", "enqueue call to start, p99", percentile(whole, 0.99), "ms"),
     ]
@@ -78,9 +78,9 @@ async def _due(
     late = [1000 * _begun(task) - task.run_at_ms for task in ended]
     title = f"{setting.sizes.due:,} due at once"
     return [
-        Figure("due_earliest", f"{title}, earliest start", min(late), "ms", at_least(0)),
+        Figure("due_earliest", f"{title}, earliest start", min(late), "ms"),
         Figure("due_p50", f"{title}, lateness p50", percentile(late, 0.50), "ms"),
-        Figure("due_p99", f"{title}, lateness p99", percentile(late, 0.99), "ms", at_most(250)),
+        Figure("due_p99", f"{title}, lateness p99", percentile(late, 0.99), "ms"),
     ]
 
 

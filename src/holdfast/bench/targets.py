@@ -1,0 +1,41 @@
+"""What each figure should reach, a table a store; the scenarios only measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.bench.figures import Figure, Target, at_least, at_most
+
+_EVERYWHERE: Final = {
+    "pickup_p50": at_most(2),
+    "pickup_p99": at_most(10),
+    "due_earliest": at_least(0),
+    "due_p99": at_most(250),
+    "drain_large_share": at_least(80),
+    "idle_cpu": at_most(1),
+}
+#: By the scheme of the store's URL.
+TARGETS: Final[Mapping[str, Mapping[str, Target]]] = {
+    "sqlite": {
+        **_EVERYWHERE,
+        "drain": at_least(30_000),
+        "drain_share": at_least(25),
+        "enqueue_bulk": at_least(60_000),
+    },
+    "redis": {
+        **_EVERYWHERE,
+        "drain": at_least(20_000),
+        "drain_share": at_least(40),
+        "enqueue_one_sync": at_least(6_000),
+        "enqueue_bulk": at_least(50_000),
+    },
+}
+
+
+def with_targets(figures: Iterable[Figure], scheme: str) -> list[Figure]:
+    """The figures, each with the target that it has on this kind of store."""
+    targets = TARGETS.get(scheme, {})
+    return [msgspec.structs.replace(figure, target=targets.get(figure.name)) for figure in figures]
