@@ -9,7 +9,7 @@ STORE ?= sqlite
 BENCH_JSON := bench-results/$(STORE).json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format docs install clean
+.PHONY: help demo test check bench format docs services install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ help: ## this list
 demo: $(STAMP) ## a lively mix of tasks on an embedded store, with a live table
 	@$(BIN)/holdfast demo
 
-test: $(STAMP) ## all tests (TESTS=tests/unit for a part)
+test: $(STAMP) services ## all tests (TESTS=tests/unit for a part)
 	$(BIN)/pytest $(TESTS)
 
 check: $(STAMP) ## ruff, mypy in strict mode, and the layers
@@ -37,6 +37,9 @@ format: $(STAMP) ## rewrites the code as `make check` wants it
 docs: $(STAMP) ## rewrites the parts of docs/ that come from the code
 	$(BIN)/python docs/generate.py
 
+services:
+	@scripts/ensure-services
+
 install: $(STAMP) ## the virtual environment only
 	@echo "$(BIN)/holdfast is ready"
 
@@ -49,5 +52,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "no virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
 	@echo "installing into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,testing,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,testing,dev]'
 	@touch $@

@@ -16,10 +16,12 @@ HoldfastError
 │   └── Refused             the task's state does not allow this
 ├── StoreError              the store could not do it
 │   ├── StoreUnavailable    try again with the same ids
+│   │   └── DurabilityUnknown  recorded, but too few replicas have confirmed it
 │   ├── StoreFull           no room for new tasks; settlements still pass
 │   ├── StoreTooNew         made by a newer version of Holdfast
 │   ├── StoreCorrupt        the data is damaged: stop and restore
-│   └── StaleEpoch          another process owns this duty now
+│   ├── StaleEpoch          another process owns this duty now
+│   └── StaleMap            routed by an old partition map: fetch the new one and repeat
 ├── TaskFailed              result(): the task ended without a result
 │   └── TaskCancelled       result(): it was cancelled
 ├── ResultTimeout           result(): not finished in time; the task goes on
@@ -98,6 +100,10 @@ class StoreUnavailable(StoreError):
     retryable = True
 
 
+class DurabilityUnknown(StoreUnavailable):
+    """Recorded, but fewer replicas than the durability level asks for have confirmed it; repeat with the same ids."""
+
+
 class StoreFull(StoreError):
     """No room for new tasks; what is running can still be settled."""
 
@@ -114,6 +120,12 @@ class StoreCorrupt(StoreError):
 
 class StaleEpoch(StoreError):
     """Another process holds this duty now."""
+
+
+class StaleMap(StoreError):
+    """The partition map has a newer version; nothing was done."""
+
+    retryable = True
 
 
 class TaskFailed(HoldfastError):

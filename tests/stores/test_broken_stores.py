@@ -64,6 +64,8 @@ CAUGHT_BY = {
     "EpochStandsStill": "duty.epoch_grows_with_a_new_holder",
     "DiscardWithoutRecord": "dead_letters.discard_deletes_with_a_record",
     "DiscardKeepsTheTask": "dead_letters.discard_deletes_with_a_record",
+    "OldMapAccepted": "partition_map.other_versions_are_refused",
+    "OldRoutingServed": "partition_map.old_routing_records_nothing",
 }
 
 #: Short and always the same: found bugs are not made smaller, and a miss costs a few seconds.

@@ -133,6 +133,8 @@ async def _unchecked(store: Store, call: Call) -> NewTask:
 
 
 async def _record(store: Store, task: NewTask) -> Enqueued:
+    place = await store.placement()
+    task = msgspec.structs.replace(task, task_id=_new_id(place(task.queue, task.request_id)))
     (answer,) = await store.enqueue([task])
     if answer.conflict is not None:
         raise RequestConflict(f"request_id {task.request_id} already stands for {answer.task_id}: {answer.conflict}")
@@ -174,5 +176,5 @@ def _end_view(ended: Task | None) -> dict[str, Any]:
     return {"state": ended.state, "reason": ended.reason, "result": json_value(ended.result)}
 
 
-def _new_id() -> str:
-    return IdSource(SystemClock().now_ms, os.urandom).task_id()
+def _new_id(partition: int = 0) -> str:
+    return IdSource(SystemClock().now_ms, os.urandom).task_id(partition)

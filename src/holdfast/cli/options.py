@@ -106,8 +106,9 @@ def iso_time(milliseconds: int | None) -> str:
 
 
 def _refuse_missing(url: str) -> None:
-    from holdfast.stores.open import sqlite_path
+    from holdfast.stores.open import split_urls, sqlite_path
 
-    path = sqlite_path(url) if url.startswith("sqlite:") else ""
-    if path and not Path(path).exists():
-        raise StoreUnavailable(f"there is no database at {path} yet; enqueue a task first, or mend --url")
+    for each in split_urls(url):
+        path = sqlite_path(each) if each.startswith("sqlite:") else ""
+        if path and not Path(path).exists():
+            raise StoreUnavailable(f"there is no database at {path} yet; enqueue a task first, or mend --url")

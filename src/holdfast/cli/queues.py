@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.admin import actions, inspect
+from holdfast.admin import partitions as spreading
 from holdfast.admin.text import about_ms
 from holdfast.cli import options, output
 from holdfast.cli.options import store_options, with_store
@@ -17,7 +18,7 @@ _COMMON = frozenset({State.READY, State.CLAIMED, State.SCHEDULED, State.SUCCEEDE
 
 @click.group(no_args_is_help=False)
 def queues() -> None:
-    """List, pause and resume queues."""
+    """List, pause, resume and spread queues."""
 
 
 @queues.command("ls")
@@ -61,6 +62,23 @@ def pause(names: tuple[str, ...], url: str, as_json: bool) -> None:
 def resume(names: tuple[str, ...], url: str, as_json: bool) -> None:
     """Hand out tasks of these queues again."""
     _switch(names, url, as_json, paused=False)
+
+
+@queues.command("spread")
+@click.argument("name", type=options.queue, metavar="QUEUE")
+@click.argument("partitions", type=int, metavar="N")
+@store_options
+def spread(name: str, partitions: int, url: str, as_json: bool) -> None:
+    """Let new tasks of this queue go to N partitions; those that are elsewhere are still worked off.
+
+    Tasks with a request_id stay in the queue's first partition, where their repeats find them.
+    """
+    current = with_store(url, lambda store: spreading.spread(store, name, partitions))
+    if as_json:
+        output.document({"queue": name, "partitions": current.partitions(name), "map_version": current.version})
+        return
+    listed = ", ".join(map(str, current.partitions(name)))
+    output.line(f"new tasks of queue {name} go to partition {listed} (map version {current.version})")
 
 
 def _switch(names: tuple[str, ...], url: str, as_json: bool, *, paused: bool) -> None:

@@ -16,7 +16,7 @@ from holdfast.core.ids import IdSource
 from holdfast.core.task import NewTask
 from holdfast.demo import mix
 from holdfast.demo.mix import Call
-from holdfast.stores.contract import MAX_BATCH, Store
+from holdfast.stores.contract import MAX_BATCH, Placement, Store
 
 _TICK_SECONDS = 0.25
 _BEFORE_CANCEL_SECONDS = 1.5
@@ -37,7 +37,8 @@ class DemoProducer:
         waiting = iter(calls)
         task_ids: list[str] = []
         while batch := list(itertools.islice(waiting, MAX_BATCH)):
-            task_ids += await self._record([self._new_task(call) for call in batch])
+            place = await self._store.placement()
+            task_ids += await self._record([self._new_task(call, place) for call in batch])
         return task_ids
 
     async def run(self) -> None:
@@ -67,7 +68,8 @@ class DemoProducer:
         await asyncio.sleep(_BEFORE_CANCEL_SECONDS)
         await self._store.apply([lifecycle.cancel(task_id, "the demo changed its mind") for task_id in task_ids])
 
-    def _new_task(self, call: Call) -> NewTask:
+    def _new_task(self, call: Call, place: Placement) -> NewTask:
         given = msgspec.structs.asdict(call.options)
         given["queue"] += self._suffix
-        return NewTask(task_id=self._ids.task_id(), type=call.type, payload=call.payload, **given)
+        task_id = self._ids.task_id(place(given["queue"], call.options.request_id))
+        return NewTask(task_id=task_id, type=call.type, payload=call.payload, **given)

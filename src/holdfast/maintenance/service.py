@@ -1,13 +1,15 @@
-"""The loop around the chores: one owner at a time, errors kept apart, no chore waits for another."""
+"""The loop around the chores: one owner a partition at a time, errors kept apart, no chore waits for another."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.errors import HoldfastError, StaleEpoch
+from holdfast.maintenance.balance import Balance
 from holdfast.maintenance.promoter import Promoter
 from holdfast.maintenance.pruner import Pruner
 from holdfast.maintenance.reaper import Reaper
@@ -16,6 +18,10 @@ from holdfast.stores.contract import UPKEEP_BELL, UPKEEP_DUTY, Retention, Store
 #: An owner that dies is replaced after this long at most.
 DUTY_TTL_MS = 5_000
 _RENEWALS_PER_TTL = 3
+#: An owner asks itself this often whether it looks after more than its share.
+_RENEWALS_PER_BALANCE = 6
+#: Long enough for another process to notice that a partition is free.
+_PAUSE_AFTER_GIVING_AWAY_MS = 2 * DUTY_TTL_MS
 _PAUSE_AFTER_ERROR_MS = 1_000
 log = logging.getLogger(__name__)
 
@@ -29,11 +35,44 @@ class Chore(Protocol):
 
 
 class Upkeep:
-    """Runs the chores of a store while this process owns them, and stands by while another does."""
+    """Runs the chores of every partition of a store that no other process looks after."""
 
     def __init__(self, store: Store, owner: str, retention: Retention, *, random_unit: Callable[[], float]) -> None:
+        partitions = store.partitions()
+        balance = Balance(store, len(partitions), random_unit)
+        self._partitions = [
+            PartitionUpkeep(partitions[n], n, owner, retention, balance, random_unit=random_unit)
+            for n in balance.in_any_order()
+        ]
+
+    async def run(self) -> None:
+        """Goes on until cancelled, then lets the duties go."""
+        async with asyncio.TaskGroup() as group:
+            for partition in self._partitions:
+                group.create_task(partition.run())
+
+
+class _GivenAway(Exception):
+    """The process has more partitions than its share."""
+
+
+class PartitionUpkeep:
+    """Runs the chores of one partition while this process owns them, and stands by while another does."""
+
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        owner: str,
+        retention: Retention,
+        balance: Balance,
+        *,
+        random_unit: Callable[[], float],
+    ) -> None:
         self._store = store
+        self._number = number
         self._owner = owner
+        self._balance = balance
         self._random_unit = random_unit
         self._promoter: Chore = Promoter()
         self._chores: tuple[Chore, ...] = (Reaper(), Pruner(retention))
@@ -44,28 +83,39 @@ class Upkeep:
             while True:
                 try:
                     await self._stand_by_or_serve()
+                except* _GivenAway:
+                    await self._let_go()
+                    await self._sleep(_PAUSE_AFTER_GIVING_AWAY_MS)
                 except* StaleEpoch as lost:
-                    log.info("upkeep: %s", lost.exceptions[0])
+                    log.info("upkeep of partition %d: %s", self._number, lost.exceptions[0])
                 except* HoldfastError as errors:
-                    log.warning("upkeep: %s", errors.exceptions[0])
+                    log.warning("upkeep of partition %d: %s", self._number, errors.exceptions[0])
                     await self._sleep(_PAUSE_AFTER_ERROR_MS)
         finally:
             await self._let_go()
 
     async def _stand_by_or_serve(self) -> None:
-        duty = await self._store.hold_duty(UPKEEP_DUTY, self._owner, DUTY_TTL_MS)
-        if not duty.held:
-            await self._sleep(min(duty.expires_in_ms + 1, DUTY_TTL_MS))
-            return
+        await self._balance.give_way(self._number)
+        try:
+            duty = await self._store.hold_duty(UPKEEP_DUTY, self._owner, DUTY_TTL_MS)
+            if duty.held:
+                await self._serve(duty.epoch)
+        finally:
+            self._balance.without(self._number)
+        await self._sleep(min(duty.expires_in_ms + 1, DUTY_TTL_MS))
+
+    async def _serve(self, epoch: int) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep(duty.epoch))
-            group.create_task(self._repeat_when_rung(self._promoter, duty.epoch))
+            group.create_task(self._keep(epoch))
+            group.create_task(self._repeat_when_rung(self._promoter, epoch))
             for chore in self._chores:
-                group.create_task(self._repeat(chore, duty.epoch))
+                group.create_task(self._repeat(chore, epoch))
 
     async def _keep(self, epoch: int) -> None:
-        while True:
+        for renewal in itertools.count(1):
             await self._sleep(DUTY_TTL_MS // _RENEWALS_PER_TTL)
+            if renewal % _RENEWALS_PER_BALANCE == 0 and await self._balance.gives_away(self._number):
+                raise _GivenAway
             duty = await self._store.hold_duty(UPKEEP_DUTY, self._owner, DUTY_TTL_MS)
             if not duty.held or duty.epoch != epoch:
                 raise StaleEpoch(f"owned by {duty.owner} in epoch {duty.epoch} now")
@@ -90,4 +140,6 @@ class Upkeep:
         try:
             await self._store.hold_duty(UPKEEP_DUTY, self._owner, 0)
         except HoldfastError as error:
-            log.warning("upkeep: the duty is not let go, it runs out by itself: %s", error)
+            log.warning(
+                "upkeep of partition %d: the duty is not let go, it runs out by itself: %s", self._number, error
+            )

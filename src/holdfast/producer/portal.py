@@ -67,12 +67,21 @@ class PerProcess(Generic[T]):
         return self._cells.get(pid) or self._cells.setdefault(pid, _Cell())
 
 
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
 class _LoopThread:
     """An event loop that runs in a daemon thread until it is stopped."""
 
     def __init__(self) -> None:
         # A loop factory keeps the runner from making this the current loop of the thread that starts it.
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._runner = asyncio.Runner(loop_factory=_fastest_loop())
         self._loop = self._runner.get_loop()
         self._stopping = asyncio.Event()
         self._lock = threading.Lock()

@@ -12,7 +12,7 @@ from holdfast.errors import BadOption, RequestConflict
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.link import Link
 from holdfast.producer.options import Options
-from holdfast.stores.contract import MAX_BATCH
+from holdfast.stores.contract import MAX_BATCH, Placement
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -42,7 +42,8 @@ class Recorder:
 
     async def arecord(self, batch: Sequence[Prepared[R]]) -> list[TaskHandle[R]]:
         """Durable when it returns; the handles come in the order of the calls. At most `MAX_BATCH` of them."""
-        tasks = [self._new_task(each) for each in batch]
+        place = await self.link.insist(lambda store: store.placement())
+        tasks = [self._new_task(each, place) for each in batch]
         answers = await self.link.insist(lambda store: store.enqueue(tasks))
         _refuse_conflicts(answers)
         link = self.link
@@ -61,10 +62,10 @@ class Recorder:
         """Records any number of calls, batch by batch; `calls` is consumed in the caller's thread."""
         return [handle for batch in batches(calls) for handle in self.link.run(self.arecord(batch))]
 
-    def _new_task(self, call: Prepared[Any]) -> NewTask:
+    def _new_task(self, call: Prepared[Any], place: Placement) -> NewTask:
         options = call.options
         return NewTask(
-            task_id=self._ids.task_id(),
+            task_id=self._ids.task_id(place(options.queue, options.request_id)),
             type=call.type,
             queue=options.queue,
             payload=call.payload,

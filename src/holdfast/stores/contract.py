@@ -9,13 +9,14 @@ caller, so a call whose reply was lost is simply made again. All decisions about
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
 
 from holdfast.core.fairness import QueueShare
 from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import Claimed, Enqueued, Extension, Hold, Lapsed, NewTask, State, Task
 
 #: The bell of the upkeep: rung when something becomes due earlier than anything before. No queue has such a name.
@@ -24,6 +25,8 @@ UPKEEP_BELL: Final = "*upkeep"
 UPKEEP_DUTY: Final = "upkeep"
 #: The largest batch of one call; callers with more split it.
 MAX_BATCH: Final = 1_000
+#: From a queue and a request_id (or None) to the partition that the id of a new task must carry.
+Placement = Callable[[str, str | None], int]
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,8 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int
     #: The types that this worker can run; None means any.
     types: frozenset[str] | None = None
+    #: The caller knows all that this claim_id holds: claim `max_tasks` more without looking. Never set on a repeat.
+    fresh: bool = False
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -118,7 +123,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     failed_ms: int = 86_400_000
     cancelled_ms: int = 86_400_000
     dead_lettered_ms: int = 14 * 86_400_000
-    #: At most this many finished tasks of each kind, oldest go first.
+    #: At most this many finished tasks of each kind in each partition, oldest go first.
     keep: int = 5_000_000
     discards_ms: int = 90 * 86_400_000
 
@@ -158,6 +163,9 @@ class Store(Protocol):
 
     #: The URL without its password, for messages.
     url: str
+    #: The version of the partition map by which the caller routes its calls through this store, 0 for none. While the
+    #: store's own map is newer, enqueue and reserve are refused with `StaleMap`, and nothing is done.
+    map_version: int
 
     # -- the path of a task ---------------------------------------------------------------------------------
 
@@ -251,6 +259,24 @@ class Store(Protocol):
 
     async def probe(self) -> list[Finding]:
         """What the store can say about its own health and settings."""
+        ...
+
+    # -- partitions -----------------------------------------------------------------------------------------
+
+    async def partition_map(self) -> PartitionMap:
+        """The partition map as this store keeps it; version 0 if it was never divided."""
+        ...
+
+    async def put_partition_map(self, new: PartitionMap) -> PartitionMap:
+        """Keeps a new map if it `follows` the current one; the same again is a success, else `StaleMap`."""
+        ...
+
+    async def placement(self) -> Placement:
+        """Where new tasks go: the producer puts the answer into their ids."""
+        ...
+
+    def partitions(self) -> Sequence[Store]:
+        """The partitions, each as a store of its own, for its upkeep and for looking; a single store is its own."""
         ...
 
     # -- life -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from holdfast.clock import Clock, SystemClock
@@ -9,19 +10,45 @@ from holdfast.errors import BadUrl
 from holdfast.stores.contract import Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
-_NOT_YET = frozenset({"redis", "rediss", "redis+sentinel", "redis+cluster", "postgresql", "postgres", "http", "https"})
+_REDIS = frozenset({"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"})
+_NOT_YET = frozenset({"postgresql", "postgres", "http", "https"})
+#: A comma in front of another URL; those inside of one (the hosts of a cluster, a file name) stay.
+_BETWEEN_URLS = re.compile(r",(?=[a-z][a-z0-9+]*://)")
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """The store behind this URL; nothing is connected to before the first call."""
+    """The store behind this URL, or over the partitions behind several, separated by commas.
+
+    Nothing is connected to before the first call.
+    """
+    urls = split_urls(url)
+    if len(urls) == 1:
+        return _open_one(url, clock)
+    from holdfast.stores.sharded.store import ShardedStore
+
+    if len(set(urls)) < len(urls):
+        raise BadUrl(f"{redacted(url)!r} names a partition twice")
+    return ShardedStore([_open_one(each, clock) for each in urls])
+
+
+def split_urls(url: str) -> list[str]:
+    """The URLs of a list: one for a single store, one a partition for a store over many."""
+    return _BETWEEN_URLS.split(url)
+
+
+def _open_one(url: str, clock: Clock | None) -> Store:
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from holdfast.stores.sqlite.store import SqliteStore
 
         return SqliteStore(sqlite_path(url), url=redacted(url), clock=clock or SystemClock())
+    if scheme in _REDIS:
+        from holdfast.stores.redis.opening import open_redis
+
+        return open_redis(url, clock or SystemClock())
     if scheme in _NOT_YET:
-        raise BadUrl(f"{redacted(url)}: this version of Holdfast keeps tasks in SQLite only; use {DEFAULT_URL}")
-    raise BadUrl(f"{redacted(url)!r} is not a store URL; write sqlite:///file.db, or sqlite:// for memory")
+        raise BadUrl(f"{redacted(url)}: this version of Holdfast has no {scheme} store; use {DEFAULT_URL} or redis://")
+    raise BadUrl(f"{redacted(url)!r} is not a store URL; write {DEFAULT_URL} or redis://localhost:6379/0")
 
 
 def sqlite_path(url: str) -> str:
@@ -40,7 +67,11 @@ def sqlite_path(url: str) -> str:
 
 
 def redacted(url: str) -> str:
-    """The URL without its password, fit for messages and logs."""
+    """The URL, or list of URLs, without passwords, fit for messages and logs."""
+    return ",".join(map(_redacted, split_urls(url)))
+
+
+def _redacted(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import Enqueued, Extension, Hold, Lapsed, NewTask, Task
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import (
@@ -144,3 +145,11 @@ class FaultyStore(PassingStore):
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
         """Passed on, or lost."""
         return await self._call(self.inner.prune(epoch, retention, limit))
+
+    async def partition_map(self) -> PartitionMap:
+        """Passed on, or lost."""
+        return await self._call(self.inner.partition_map())
+
+    async def put_partition_map(self, new: PartitionMap) -> PartitionMap:
+        """Passed on, or lost."""
+        return await self._call(self.inner.put_partition_map(new))

@@ -13,7 +13,7 @@ from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.task import Claimed, Enqueued, Failure, NewTask, State, Task
 from holdfast.core.tokens import claim_token
-from holdfast.stores.contract import UPKEEP_DUTY, Promoted, QueueCounts, Reserve, Retention, Store
+from holdfast.stores.contract import UPKEEP_DUTY, Placement, Promoted, QueueCounts, Reserve, Retention, Store
 from holdfast.testing.expect import expect_true, only
 from holdfast.testing.harness import StoreHarness
 
@@ -31,12 +31,19 @@ class Kit:
     def __init__(self, harness: StoreHarness, store: Store) -> None:
         self.store = store
         self.clock = harness.clock
+        #: Where the ids of new tasks belong; `begin` asks the store.
+        self.place: Placement = lambda _queue, _request_id: 0
         self._harness = harness
         self._opened = [store]
         serial = count(1)
         self.ids = IdSource(self.clock.now_ms, lambda size: next(serial).to_bytes(size, "big"))
 
     # -- opening and closing --------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Makes the store ready for its first call."""
+        await self.store.migrate()
+        self.place = await self.store.placement()
 
     async def another(self) -> Store:
         """A second store on the same data, as another process would open it."""
@@ -59,7 +66,8 @@ class Kit:
 
     def new_task(self, **fields: Any) -> NewTask:
         """An envelope with a new id; fields not given are plain ones."""
-        plain = {"task_id": self.ids.task_id(), "type": "kit.work", "queue": "default", "payload": b"{}"}
+        partition = self.place(fields.get("queue", "default"), fields.get("request_id"))
+        plain = {"task_id": self.ids.task_id(partition), "type": "kit.work", "queue": "default", "payload": b"{}"}
         return NewTask(**{"policy": POLICY, **plain, **fields})
 
     async def enqueue(self, number: int = 1, **fields: Any) -> list[str]:

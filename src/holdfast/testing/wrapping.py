@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import Enqueued, Extension, Hold, Lapsed, NewTask, Task
 from holdfast.stores.contract import (
     Discard,
     Duty,
     Finding,
     Page,
+    Placement,
     Promoted,
     Query,
     QueueCounts,
@@ -28,6 +30,15 @@ class PassingStore(Store):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.url = inner.url
+
+    @property
+    def map_version(self) -> int:
+        """Passed on."""
+        return self.inner.map_version
+
+    @map_version.setter
+    def map_version(self, version: int) -> None:
+        self.inner.map_version = version
 
     async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
         """Passed on."""
@@ -96,6 +107,23 @@ class PassingStore(Store):
     async def probe(self) -> list[Finding]:
         """Passed on."""
         return await self.inner.probe()
+
+    async def partition_map(self) -> PartitionMap:
+        """Passed on."""
+        return await self.inner.partition_map()
+
+    async def put_partition_map(self, new: PartitionMap) -> PartitionMap:
+        """Passed on."""
+        return await self.inner.put_partition_map(new)
+
+    async def placement(self) -> Placement:
+        """Passed on."""
+        return await self.inner.placement()
+
+    def partitions(self) -> Sequence[Store]:
+        """Passed on; the partition of a single store is the one that passes on."""
+        inner = self.inner.partitions()
+        return [self] if list(inner) == [self.inner] else inner
 
     async def migrate(self) -> list[str]:
         """Passed on."""

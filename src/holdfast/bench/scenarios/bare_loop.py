@@ -52,8 +52,10 @@ async def _loop(store: Store, queue: str, count: int, batch: int) -> float:
 
 
 async def _fill(store: Store, queue: str, count: int, ids: IdSource) -> None:
+    place = await store.placement()
+
+    def task() -> NewTask:
+        return NewTask(task_id=ids.task_id(place(queue, None)), type="bench.noop", queue=queue, payload=_PAYLOAD)
+
     for start in range(0, count, MAX_BATCH):
-        size = min(MAX_BATCH, count - start)
-        await store.enqueue(
-            [NewTask(task_id=ids.task_id(), type="bench.noop", queue=queue, payload=_PAYLOAD) for _ in range(size)]
-        )
+        await store.enqueue([task() for _ in range(min(MAX_BATCH, count - start))])

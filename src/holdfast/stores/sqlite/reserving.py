@@ -20,7 +20,7 @@ def reserve(transaction: Transaction, request: Reserve) -> list[Claimed]:
     """Claims what is asked for, or finds again what this claim_id holds already."""
     if request.max_tasks <= 0 or not request.shares:
         return []
-    if transaction.value("is_claimed", (request.claim_id,)) is None:
+    if request.fresh or transaction.value("is_claimed", (request.claim_id,)) is None:
         _claim_all(transaction, request)
     return _claimed(transaction, request)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.clock import Clock
 from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import Claimed, Enqueued, Extension, Hold, Lapsed, NewTask, Task
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import (
@@ -22,12 +23,13 @@ from holdfast.stores.contract import (
     Retention,
     WorkerRecord,
 )
-from holdfast.stores.sqlite import looking, probing, recording, reserving, settling, upkeep
+from holdfast.stores.single import SinglePartition
+from holdfast.stores.sqlite import dividing, looking, probing, recording, reserving, settling, upkeep
 from holdfast.stores.sqlite.engine import Engine
 from holdfast.stores.sqlite.transaction import Transaction
 
 
-class SqliteStore:
+class SqliteStore(SinglePartition):
     """Tasks in one SQLite file that several processes share, or in memory."""
 
     def __init__(self, path: str, *, url: str, clock: Clock) -> None:
@@ -42,12 +44,20 @@ class SqliteStore:
 
     async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
         """Records tasks; durable when it returns."""
-        return await self._here().write(lambda work: recording.enqueue(work, tasks), adds=True) if tasks else []
+        version = self.map_version
+
+        def operation(work: Transaction) -> list[Enqueued]:
+            dividing.check_map(work, version, self.url)
+            return recording.enqueue(work, tasks)
+
+        return await self._here().write(operation, adds=True) if tasks else []
 
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
         """Settles the last batch and claims the next in one transaction."""
+        version = self.map_version
 
         def operation(work: Transaction) -> tuple[list[Verdict], list[Claimed]]:
+            dividing.check_map(work, version, self.url)
             return settling.apply(work, settle), reserving.reserve(work, request)
 
         verdicts, tasks = await self._here().write(operation)
@@ -122,6 +132,16 @@ class SqliteStore:
     async def probe(self) -> list[Finding]:
         """What can be said about file, settings and versions."""
         return await self._here().write(lambda work: probing.probe(work, self._path))
+
+    # -- partitions -----------------------------------------------------------------------------------------
+
+    async def partition_map(self) -> PartitionMap:
+        """The partition map that this file keeps."""
+        return await self._here().read(dividing.partition_map)
+
+    async def put_partition_map(self, new: PartitionMap) -> PartitionMap:
+        """Keeps a new partition map."""
+        return await self._here().write(lambda work: dividing.put_partition_map(work, new))
 
     # -- life -----------------------------------------------------------------------------------------------
 

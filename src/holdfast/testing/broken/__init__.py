@@ -62,4 +62,6 @@ BROKEN_STORES: Final[tuple[type[BrokenStore], ...]] = (
     upkeep.EpochStandsStill,
     upkeep.DiscardWithoutRecord,
     upkeep.DiscardKeepsTheTask,
+    upkeep.OldMapAccepted,
+    upkeep.OldRoutingServed,
 )

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.lifecycle import Change, Event
-from holdfast.core.task import Lapsed, Task
-from holdfast.errors import StaleEpoch
+from holdfast.core.partitions import PartitionMap
+from holdfast.core.task import Enqueued, Lapsed, NewTask, Task
+from holdfast.errors import StaleEpoch, StaleMap
 from holdfast.stores.contract import UPKEEP_DUTY, Discard, Duty, Promoted, Retention, Store
 from holdfast.testing.broken.base import BrokenStore, TranslatingStore
 from holdfast.testing.clock import SteppedClock
@@ -165,3 +166,23 @@ class DiscardKeepsTheTask(TranslatingStore):
     async def translated(self, change: Change) -> Change:
         """Replayed."""
         return msgspec.structs.replace(change, event=Event.REPLAY) if change.event is Event.DISCARD else change
+
+
+class OldMapAccepted(BrokenStore):
+    """A partition map of an older version is taken for the current one."""
+
+    async def put_partition_map(self, new: PartitionMap) -> PartitionMap:
+        """Whatever comes."""
+        try:
+            return await self.inner.put_partition_map(new)
+        except StaleMap:
+            return new
+
+
+class OldRoutingServed(BrokenStore):
+    """Calls that were routed by an old map are answered."""
+
+    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+        """By any map."""
+        self.map_version = max(self.map_version, (await self.inner.partition_map()).version)
+        return await self.inner.enqueue(tasks)

@@ -17,6 +17,7 @@ from holdfast.testing.conformance import (
     find,
     history,
     lease,
+    partition_map,
     priority,
     prune,
     reopen,
@@ -49,6 +50,7 @@ _MODULES = (
     batches,
     concurrency,
     wait,
+    partition_map,
     reopen,
 )
 

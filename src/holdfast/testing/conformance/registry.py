@@ -56,7 +56,7 @@ async def run_case(case: Case, factory: HarnessFactory) -> None:
     harness = factory()
     kit = Kit(harness, await harness.open())
     try:
-        await kit.store.migrate()
+        await kit.begin()
         await case.check(kit)
     except AssertionError as error:
         raise AssertionError(f"{case}: {case.promise} — {error}") from error

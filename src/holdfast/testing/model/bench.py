@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from holdfast.core.ids import IdSource
 from holdfast.core.lifecycle import Change
 from holdfast.core.task import Claimed, NewTask
-from holdfast.stores.contract import UPKEEP_DUTY, Reserve, Store
+from holdfast.stores.contract import UPKEEP_DUTY, Placement, Reserve, Store
 from holdfast.testing.expect import expect, expect_true
 from holdfast.testing.harness import StoreHarness
 from holdfast.testing.model.oracle import Model
@@ -41,10 +41,12 @@ class Bench(RuleBasedStateMachine):
         self.changes: list[list[Change]] = []
         self.owners = 0
         self.stores: list[Store] = []
+        self.place: Placement = lambda _queue, _request_id: 0
 
     def start(self) -> None:
         """Opens the store once, or twice if it can."""
         self.stores = [self.do(self.harness.open()) for _ in range(1 + self.harness.persistent)]
+        self.place = self.do(self.store.placement())
         self.change_owner()
 
     def teardown(self) -> None:

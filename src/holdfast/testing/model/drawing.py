@@ -35,6 +35,11 @@ class Draft:
     absolute: bool
     policy: RetryPolicy
 
+    @property
+    def request_id(self) -> str | None:
+        """Most tasks have none; the few that there are will meet."""
+        return f"r-{self.request}" if self.request < 3 else None
+
     def task(self, task_id: str, now_ms: int) -> NewTask:
         """The envelope."""
         return NewTask(
@@ -43,8 +48,7 @@ class Draft:
             queue=self.queue,
             payload=self.payload,
             headers={"made": "by chance"} if self.absolute else {},
-            # Most tasks have none; the few that there are will meet.
-            request_id=f"r-{self.request}" if self.request < 3 else None,
+            request_id=self.request_id,
             priority=self.priority,
             policy=self.policy,
             delay_ms=0 if self.absolute else self.delay_ms,

@@ -55,7 +55,7 @@ class StoreMachine(Bench):
     @rule(drafts=st.lists(drawing.drafts, min_size=1, max_size=4), lost=twice)
     def enqueue(self, drafts: list[Draft], lost: bool) -> None:
         """New tasks, some with a request_id that may be known."""
-        self._enqueue([draft.task(self.ids.task_id(), self.clock.now_ms()) for draft in drafts], lost)
+        self._enqueue([draft.task(self.new_id(draft), self.clock.now_ms()) for draft in drafts], lost)
 
     @precondition(lambda self: self.sent)
     @rule(numbers=some_picks, changed=st.booleans(), lost=twice)
@@ -63,6 +63,10 @@ class StoreMachine(Bench):
         """Tasks that were sent before, as they were or with another payload."""
         tasks = [self.sent[pick % len(self.sent)] for pick in numbers]
         self._enqueue([drawing.altered(task) for task in tasks] if changed else tasks, lost)
+
+    def new_id(self, draft: Draft) -> str:
+        """An id in the partition where the store wants the task."""
+        return self.ids.task_id(self.place(draft.queue, draft.request_id))
 
     def _enqueue(self, tasks: Sequence[NewTask], lost: bool) -> None:
         self.sent += tasks

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final
 
 import msgspec
 
 from holdfast.core import lifecycle
+from holdfast.core.ids import partition_of
 from holdfast.core.lifecycle import Change, Event, Standing, Verdict
 from holdfast.core.priority import rank
 from holdfast.core.task import (
@@ -253,8 +255,8 @@ class Model:
 
     def prune(self, retention: Retention, gone: set[str], answer: int) -> None:
         """Checks that those which went had to go, oldest first, and forgets them."""
-        for state in FINAL_STATES:
-            finished = [entry for entry in self.entries.values() if entry.standing.state is state]
+        for state, partition in product(FINAL_STATES, {partition_of(task_id) for task_id in self.entries}):
+            finished = self._finished(state, partition)
             ended = sorted(entry.standing.finished_at_ms or 0 for entry in finished)
             left = [entry for entry in finished if entry.envelope.task_id not in gone]
             ages = [self.clock.now_ms() - ended_ms for ended_ms in ended]
@@ -271,6 +273,10 @@ class Model:
         self.pruned += len(gone)
         for task_id in gone:
             self._forget(self.entries[task_id])
+
+    def _finished(self, state: State, partition: int) -> list[Entry]:
+        entries = [entry for task_id, entry in self.entries.items() if partition_of(task_id) == partition]
+        return [entry for entry in entries if entry.standing.state is state]
 
     # -- comparing ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Faults under load, and the proof that nothing was lost: what the fault tests and the long run share."""

@@ -1,0 +1,36 @@
+"""The key of a partition. Every other key begins with it, so that all of them live in one slot.
+
+    {hf:0}/t/TASK_ID            hash    the task: see FIELDS
+    {hf:0}/h/TASK_ID            list    claims that ended without success, msgpack
+    {hf:0}/ready/QUEUE/TYPE     zset    ready tasks by rank
+    {hf:0}/types/QUEUE          set     types that have ready tasks
+    {hf:0}/due                  zset    scheduled and retry_pending tasks by the time they are due
+    {hf:0}/claims               zset    claimed tasks by the end of their lease
+    {hf:0}/claim/CLAIM_ID       zset    tasks that one reserve call got and that are not settled, in its order
+    {hf:0}/done/STATE           zset    finished tasks by the time they finished
+    {hf:0}/all                  zset    every task by its number of arrival
+    {hf:0}/seq                  string  the last number of arrival
+    {hf:0}/n                    hash    QUEUE/STATE -> how many: a view, never asked by a decision
+    {hf:0}/req/QUEUE            hash    request_id -> task_id
+    {hf:0}/paused               set     paused queues
+    {hf:0}/map                  hash    the partition map and its version
+    {hf:0}/duty/NAME            hash    owner, epoch, expiry
+    {hf:0}/workers              hash    worker_id -> record
+    {hf:0}/beats                hash    worker_id -> started, seen, expiry
+    {hf:0}/discards             list    records of discarded tasks, newest first
+    {hf:0}/bell/QUEUE           list    at most one element: somebody should look
+
+Names of queues and types cannot contain a slash.
+"""
+
+from __future__ import annotations
+
+
+def partition_key(prefix: str, partition: int) -> str:
+    """The beginning of every key of a partition; the braces make it the hash tag."""
+    return f"{{{prefix}:{partition}}}"
+
+
+def bell_key(base: str, name: str) -> str:
+    """The list that waiters of this bell pop from."""
+    return f"{base}/bell/{name}"

@@ -1,0 +1,237 @@
+"""One way to a Redis or Valkey server, to the master behind Sentinels, or to a cluster.
+
+A link owns its connections (for each event loop its own, and never those of a parent process), repeats what may be
+repeated until its deadline, asks replicas for confirmation as the durability level says, and puts errors in our words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from redis.exceptions import MovedError, NoScriptError, ResponseError
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.redis.clients import CLOSED, Command, Word, ask
+from holdfast.stores.redis.failures import TROUBLES, Failures
+from holdfast.stores.redis.session import Session
+from holdfast.stores.redis.urls import Address, RedisSettings
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.scripts import Script
+
+READ_SECONDS: Final = 5.0
+_SHORTEST_TRY_SECONDS: Final = 0.2
+_FIRST_PAUSE_SECONDS: Final = 0.025
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+#: So many redirections are followed at once; more in a row mean that the cluster is not done yet.
+_REDIRECTIONS: Final = 5
+
+
+class Link(Protocol):
+    """The way to the servers."""
+
+    #: Without the password, for messages.
+    url: str
+    settings: RedisSettings
+
+    async def call(self, script: Script, key: str, args: Sequence[Word], *, safe: bool = False) -> Any:
+        """Runs the script where the key is; with `safe`, returns when as many replicas have it as the level asks for.
+
+        Sent again with the same arguments until it is answered or the deadline has passed.
+        """
+        ...
+
+    async def pop(self, keys: Sequence[str], timeout_ms: int) -> bool:
+        """Waits for an element in one of these lists (of one slot) and takes it; True if there was one."""
+        ...
+
+    async def command(self, *words: str, server: Address | None = None) -> Any:
+        """The answer of this server, or of one of the masters; a refusal is a `StoreError`."""
+        ...
+
+    async def masters(self) -> list[Address]:
+        """All servers that have tasks."""
+        ...
+
+    async def close(self) -> None:
+        """Finishes calls under way and ends the connections."""
+        ...
+
+
+def open_link(settings: RedisSettings) -> Link:
+    """A link with these settings; nothing is connected to before the first call."""
+    return RedisLink(settings)
+
+
+class RedisLink:
+    """The one implementation; what differs between the kinds of servers is the route."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self.url = settings.url
+        self.settings = settings
+        self._failures = Failures(settings)
+        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
+        self._pid = os.getpid()
+        self._left_behind: list[Session] = []
+        self._closed = False
+
+    async def call(self, script: Script, key: str, args: Sequence[Word], *, safe: bool = False) -> Any:
+        """Runs a script, insisting."""
+        session = await self._session()
+        patience = Patience(self.settings.deadline_ms)
+        extra_seconds = self.settings.wait_ms / 1000 if safe else 0.0
+        address: Address | None = None
+        while True:
+            try:
+                async with asyncio.timeout(patience.for_a_try() + extra_seconds):
+                    address = await session.route.find(key)
+                    return await _run(session, address, script, (key, *args), safe)
+            except TROUBLES as error:
+                await self._mend(session, address, error, patience, script.name)
+
+    async def pop(self, keys: Sequence[str], timeout_ms: int) -> bool:
+        """Waits for a bell; trouble on the way only makes it a shorter or longer wait."""
+        session = await self._session()
+        patience = Patience(timeout_ms)
+        address: Address | None = None
+        while True:
+            seconds = max(patience.left(), 0.001)
+            try:
+                async with asyncio.timeout(seconds + READ_SECONDS):
+                    address = await session.route.find(keys[0])
+                    return _granted(await session.wait(address, ("BLPOP", *keys, f"{seconds:.3f}"))) is not None
+            except TROUBLES as error:
+                if patience.is_over() and not self._failures.hopeless(error):
+                    return False
+                await self._mend(session, address, error, patience)
+
+    async def command(self, *words: str, server: Address | None = None) -> Any:
+        """Asks a server, insisting, on a connection of its own: a server that must not be used can still be asked."""
+        session = await self._session()
+        patience = Patience(self.settings.deadline_ms)
+        address = server
+        while True:
+            try:
+                async with asyncio.timeout(patience.for_a_try()):
+                    # Any of them: the next try may find one that answers.
+                    address = server or random.choice(await session.route.masters())  # noqa: S311
+                    return await ask(self.settings, address, *words)
+            except TROUBLES as error:
+                await self._mend(session, address, error, patience)
+
+    async def masters(self) -> list[Address]:
+        """Asks for all masters, insisting."""
+        session = await self._session()
+        patience = Patience(self.settings.deadline_ms)
+        while True:
+            try:
+                async with asyncio.timeout(patience.for_a_try()):
+                    return await session.route.masters()
+            except TROUBLES as error:
+                await self._mend(session, None, error, patience)
+
+    async def close(self) -> None:
+        """Ends the connections of this process, those of other event loops too."""
+        self._closed = True
+        for loop, session in list(self._sessions.items()):
+            if loop is asyncio.get_running_loop():
+                await session.close()
+            elif loop.is_running():
+                # Not waited for: that loop may itself be waiting, in a sync call, for this very close.
+                asyncio.run_coroutine_threadsafe(session.close(), loop)
+            # A loop that rests closes its session when it ends.
+        self._sessions.clear()
+
+    async def _session(self) -> Session:
+        """The session of the running event loop in this process."""
+        if self._pid != os.getpid():
+            # Kept, not closed: closing here would meddle with sockets that the parent still uses.
+            self._left_behind.extend(self._sessions.values())
+            self._sessions = {}
+            self._pid = os.getpid()
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            if self._closed:
+                raise StoreUnavailable(CLOSED)
+            self._sessions = {each: known for each, known in self._sessions.items() if not each.is_closed()}
+            session = self._sessions[loop] = Session(self.settings)
+            await session.end_with_loop()
+        return session
+
+    async def _mend(
+        self, session: Session, address: Address | None, error: BaseException, patience: Patience, script: str = ""
+    ) -> None:
+        """Gets ready for the next try, or raises what there is to say."""
+        # The cause is left out: an old server repeats what it was sent, the password too.
+        refusal = self._failures.hopeless(error, script)
+        if refusal is None and not isinstance(error, ResponseError):
+            refusal = await session.misunderstanding(address)
+        if refusal is not None:
+            raise refusal from None
+        if patience.is_over():
+            raise self._failures.exhausted(error, address) from None
+        if isinstance(error, MovedError) and address is not None and patience.may_follow():
+            session.route.moved(error, address)
+            return
+        await session.doubt(address, error)
+        await patience.pause()
+
+
+async def _run(session: Session, address: Address, script: Script, words: Command, safe: bool) -> Any:
+    """One try on this server: by hash, and with the whole text if the server does not have it.
+
+    ASK is not followed, unlike MOVED: while a slot moves, its keys are on two servers, and on the new one a
+    script would take a key that has not arrived yet for one that does not exist.
+    """
+    needed = await session.durability.needed(address) if safe else 0
+    waiting = session.durability.waiting(needed)
+    answer, *confirmed = await session.exchange(address, [("EVALSHA", script.sha, 1, *words), *waiting])
+    if isinstance(answer, NoScriptError):
+        answer, *confirmed = await session.exchange(address, [("EVAL", script.text, 1, *words), *waiting])
+    _granted(answer)
+    session.durability.check(confirmed, needed)
+    return answer
+
+
+def _granted(answer: Any) -> Any:
+    if isinstance(answer, ResponseError):
+        raise answer
+    return answer
+
+
+class Patience:
+    """How long to insist, how long to try, how long to pause in between."""
+
+    def __init__(self, limit_ms: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + limit_ms / 1000
+        self._pauses = 0
+        self._followed = 0
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self._deadline - self._loop.time()
+
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.left() <= 0
+
+    def for_a_try(self) -> float:
+        """Seconds for the next try: half of what is left, so that a server that froze leaves time for another one."""
+        return min(READ_SECONDS, max(self.left() / 2, _SHORTEST_TRY_SECONDS))
+
+    def may_follow(self) -> bool:
+        """Whether to follow a redirection at once."""
+        self._followed += 1
+        return self._followed <= _REDIRECTIONS
+
+    async def pause(self) -> None:
+        """Sleeps longer each time, and never as long as the others who failed at the same moment."""
+        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._pauses)
+        self._pauses += 1
+        await asyncio.sleep(min(random.uniform(0, longest), max(self.left(), 0)))  # noqa: S311

@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+-- Due tasks become ready, the longest due first, never one before its time.
+-- ARGV: now, epoch, limit      Reply: {count, ms until the next is due or -1}, or {-1, current epoch} if the epoch is old
+-- include: common
+local current = epoch()
+if tonumber(ARGV[2]) ~= current then return {-1, current} end
+local ids = redis.call('ZRANGEBYSCORE', base .. '/due', '-inf', now_text, 'LIMIT', 0, ARGV[3])
+for _, id in ipairs(ids) do
+  local f = redis.call('HMGET', task_key(id), 's', 'q', 'y', 'p', 'r')
+  redis.call('ZREM', base .. '/due', id)
+  redis.call('HSET', task_key(id), 's', {ready})
+  make_ready(id, f[2], f[3], tonumber(f[4]), tonumber(f[5]))
+  count(f[2], f[1], -1)
+  count(f[2], {ready}, 1)
+end
+local next_due = redis.call('ZRANGE', base .. '/due', 0, 0, 'WITHSCORES')
+finish()
+return {#ids, next_due[2] and math.max(0, tonumber(next_due[2]) - now) or -1}

@@ -1,0 +1,75 @@
+"""Lua lives in files: loaded once, with the state machine rendered in from `core/lifecycle.py`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from holdfast.core import lifecycle
+from holdfast.core.lifecycle import TRANSITIONS, Event
+from holdfast.core.priority import AGED_STEP_MS
+from holdfast.core.task import FINAL_STATES, State
+from holdfast.stores.contract import UPKEEP_BELL, UPKEEP_DUTY
+from holdfast.stores.sqltext import render
+
+_INCLUDE = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--[^\n]*\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One transition: its text, and the hash by which a server knows it."""
+
+    name: str
+    text: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """The script of this name, ready to be sent."""
+    text = _rendered(name)
+    shebang, _, body = text.partition("\n")
+    text = f"{shebang}\n{_COMMENT.sub('', body)}"
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _rendered(name: str) -> str:
+    text = _INCLUDE.sub(lambda found: _rendered(found[1]) + "\n", _read(name))
+    return render(text, **_machine())
+
+
+def _read(name: str) -> str:
+    return files("holdfast.stores.redis").joinpath("lua", f"{name}.lua").read_text("utf-8")
+
+
+@cache
+def _machine() -> dict[str, str]:
+    """What the scripts know of the state machine, as Lua."""
+    return {
+        "moves": "{" + ", ".join(f"{event.value} = {_moves(event)}" for event in Event) + "}",
+        "settlements": _set(lifecycle.SETTLEMENTS),
+        "runs_again": _set(lifecycle.RUNS_AGAIN),
+        "spares_attempt": _set(lifecycle.SPARES_ATTEMPT),
+        "final_states": _set(FINAL_STATES),
+        "step_ms": str(AGED_STEP_MS),
+        "upkeep_bell": f"'{UPKEEP_BELL}'",
+        "upkeep_duty": f"'{UPKEEP_DUTY}'",
+    }
+
+
+def _moves(event: Event) -> str:
+    targets = {state: to for (state, known), to in TRANSITIONS.items() if known is event}
+    return "{" + ", ".join(f"{state.value} = {_target(to)}" for state, to in targets.items()) + "}"
+
+
+def _target(to: State | None) -> str:
+    return "'gone'" if to is None else f"'{to.value}'"
+
+
+def _set(members: Iterable[str]) -> str:
+    return "{" + ", ".join(f"{member} = true" for member in sorted(members)) + "}"
