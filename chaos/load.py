@@ -25,6 +25,7 @@ class Load:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._error: BaseException | None = None
+        self.settler = StaleSettler(journal)
         self._thread = threading.Thread(target=self._run, name="chaos-load", daemon=True)
 
     def __enter__(self) -> Self:
@@ -60,10 +61,10 @@ class Load:
 
     async def _all(self) -> None:
         store = open_store(self._url)
-        self.settler = StaleSettler(store, self._journal)
+        producers = Producers(self._url, self._journal, self._per_second)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(Producers(self._url, self._journal, self._per_second).run(self._stop))
-                group.create_task(self.settler.run(self._stop))
+                group.create_task(producers.run(self._stop))
+                group.create_task(self.settler.run(store, self._stop))
         finally:
             await store.close()

@@ -30,7 +30,7 @@ class Producers:
     def __init__(self, url: str, journal: Journal, per_second: int) -> None:
         self._app, self._task_type = make_app(url)
         self._journal = journal
-        self._random = Random(journal.seed)
+        self._random = Random(journal.seed)  # noqa: S311
         self._per_second = per_second
         self._next_at = 0.0
         self._number = 0

@@ -41,49 +41,48 @@ class _Old:
 class StaleSettler:
     """Reserves a few tasks now and then, never runs them, and acknowledges every one too late."""
 
-    def __init__(self, store: Store, journal: Journal) -> None:
-        self._store = store
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._kept: list[_Old] = []
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, store: Store, stop: asyncio.Event) -> None:
         """Goes on until told to stop."""
         while not stop.is_set():
             try:
-                await self._reserve()
-                await self._settle_passed()
+                await self._reserve(store)
+                await self._settle_passed(store)
             except StoreError as error:
                 self._journal.note("settler", str(error))
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def settle_all(self) -> None:
+    async def settle_all(self, store: Store) -> None:
         """Once more for every claim that it ever had, when all tasks have ended."""
-        await self._settle(self._kept)
+        await self._settle(store, self._kept)
 
-    async def _reserve(self) -> None:
+    async def _reserve(self, store: Store) -> None:
         shares = [QueueShare(queue, _CLAIMS // len(QUEUES)) for queue in QUEUES]
         request = Reserve(
             claim_id=secrets.token_hex(16), worker_id=WORKER_ID, shares=shares, max_tasks=_CLAIMS, lease_ms=_LEASE_MS
         )
-        for task in (await self._store.reserve(request)).tasks:
+        for task in (await store.reserve(request)).tasks:
             self._kept.append(_Old(task.task_id, task.token))
             self._journal.note("settler", f"keeps {task.token}", task.task_id)
 
-    async def _settle_passed(self) -> None:
+    async def _settle_passed(self, store: Store) -> None:
         waiting = [old for old in self._kept if not old.tried]
-        tasks = await self._store.get([old.task_id for old in waiting])
+        tasks = await store.get([old.task_id for old in waiting])
         now = time.monotonic()
         for old, task in zip(waiting, tasks, strict=True):
             if not _has_passed(old, task):
                 old.passed_at = None
             elif old.passed_at is None:
                 old.passed_at = now
-        await self._settle([old for old in waiting if old.passed_at and now - old.passed_at >= _APART_SECONDS])
+        await self._settle(store, [old for old in waiting if old.passed_at and now - old.passed_at >= _APART_SECONDS])
 
-    async def _settle(self, claims: list[_Old]) -> None:
+    async def _settle(self, store: Store, claims: list[_Old]) -> None:
         if not claims:
             return
-        verdicts = await self._store.apply([lifecycle.ack(old.task_id, old.token, b"-1") for old in claims])
+        verdicts = await store.apply([lifecycle.ack(old.task_id, old.token, b"-1") for old in claims])
         for old, verdict in zip(claims, verdicts, strict=True):
             old.tried += 1
             self._journal.stale_tried += 1
@@ -91,7 +90,7 @@ class StaleSettler:
                 self._journal.stale_refused += 1
             else:
                 self._journal.violated("R5 fencing", f"late ack with {old.token} got {verdict}", old.task_id)
-        extensions = await self._store.extend([Hold(old.task_id, old.token) for old in claims], _LEASE_MS)
+        extensions = await store.extend([Hold(old.task_id, old.token) for old in claims], _LEASE_MS)
         for old, extension in zip(claims, extensions, strict=True):
             if extension.held:
                 self._journal.violated("R5 fencing", f"late extend with {old.token} was accepted", old.task_id)

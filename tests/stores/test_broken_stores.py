@@ -13,6 +13,7 @@ from holdfast.testing.broken import BROKEN_STORES, BrokenStore
 from holdfast.testing.conformance import CASES, run_case
 from holdfast.testing.harness import DecoratedHarness, SqliteHarness
 from holdfast.testing.model import state_machine
+from tests.stores.harnesses import HARNESSES
 
 CAUGHT_BY = {
     "DedupOutsideTheTransaction": "concurrency.one_request_id_one_task",
@@ -83,11 +84,12 @@ SHORT_RUN = settings(
 MAY_BE_MISSED = 9
 
 
+@pytest.mark.parametrize("harness", ["sqlite-file", "redis"])
 @pytest.mark.parametrize("broken", BROKEN_STORES, ids=lambda broken: broken.__name__)
-def test_broken_store_is_caught(broken: type[BrokenStore], tmp_path: Path) -> None:
+def test_broken_store_is_caught(broken: type[BrokenStore], harness: str, tmp_path: Path) -> None:
     [case] = [case for case in CASES if str(case) == CAUGHT_BY[broken.__name__]]
     with pytest.raises(AssertionError, match=str(case)):
-        asyncio.run(run_case(case, lambda: DecoratedHarness(SqliteHarness(tmp_path), broken)))
+        asyncio.run(run_case(case, lambda: DecoratedHarness(HARNESSES[harness](tmp_path), broken)))
 
 
 @pytest.mark.parametrize("case", sorted(set(CAUGHT_BY.values())))

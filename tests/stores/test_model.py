@@ -26,7 +26,10 @@ PROFILE = settings(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("harness", ["sqlite-file", "sqlite-memory"])
-def test_store_equals_the_model(harness: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("harness", "share"),
+    [("sqlite-file", 1.0), ("sqlite-memory", 1.0), ("redis", 0.6), ("valkey", 0.3), ("redis-cluster", 0.2)],
+)
+def test_store_equals_the_model(harness: str, share: float, tmp_path: Path) -> None:
     machine = state_machine(lambda: HARNESSES[harness](tmp_path))
-    run_state_machine_as_test(machine, settings=PROFILE)
+    run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=round(EXAMPLES * share)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import BadUrl
 from holdfast.stores.contract import Store
+from holdfast.stores.redaction import hidden
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 _REDIS = frozenset({"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"})
@@ -68,16 +69,4 @@ def sqlite_path(url: str) -> str:
 
 def redacted(url: str) -> str:
     """The URL, or list of URLs, without passwords, fit for messages and logs."""
-    return ",".join(map(_redacted, split_urls(url)))
-
-
-def _redacted(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url.partition(":")[0] + ":…"
-    if "@" not in parts.netloc:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    return urlunsplit(parts._replace(netloc=f"{name}:***@{host}" if ":" in user else f"{name}@{host}"))
+    return ",".join(map(hidden, split_urls(url)))

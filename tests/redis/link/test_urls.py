@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadUrl
-from holdfast.stores.redis.urls import Address, hidden, parse_redis_url
+from holdfast.stores.redaction import hidden
+from holdfast.stores.redis.urls import Address, parse_redis_url
 
 
 def test_plain_url_with_defaults() -> None:

@@ -13,7 +13,7 @@ from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.partitions import PartitionMap
 from holdfast.core.retry import DEFAULT_POLICY
 from holdfast.core.task import FINAL_STATES, Enqueued, Extension, Hold, Lapsed, NewTask, Task
-from holdfast.errors import BadOption, StaleEpoch, StaleMap
+from holdfast.errors import BadOption, DurabilityUnknown, StaleEpoch, StaleMap
 from holdfast.stores.contract import (
     Discard,
     Duty,
@@ -65,7 +65,10 @@ class RedisStore(SinglePartition):
         for chunk in _chunks(tasks):
             payloads = [task.payload for task in chunk]
             packed = _pack([_envelope(task) for task in chunk])
-            rows = await self._routed("enqueue", packed, *payloads, safe=True)
+            try:
+                rows = await self._routed("enqueue", packed, *payloads, safe=True)
+            except DurabilityUnknown as error:
+                raise DurabilityUnknown(f"{_named(chunk)}: {error}") from error
             answers += [_enqueued(task, row) for task, row in zip(chunk, rows, strict=True)]
         return answers
 
@@ -245,6 +248,11 @@ class RedisStore(SinglePartition):
 
 def _chunks(items: Sequence[Any]) -> list[Sequence[Any]]:
     return [items[first : first + MAX_TASKS] for first in range(0, len(items), MAX_TASKS)]
+
+
+def _named(tasks: Sequence[NewTask]) -> str:
+    others = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
+    return f"task {tasks[0].task_id}{others}"
 
 
 def _envelope(task: NewTask) -> tuple[Any, ...]:

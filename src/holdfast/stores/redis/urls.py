@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from holdfast.core.durations import duration_ms
 from holdfast.core.ids import MAX_PARTITION
 from holdfast.errors import BadDuration, BadUrl
+from holdfast.stores.redaction import hidden
 
 Kind = Literal["single", "sentinel", "cluster"]
 Durability = Literal["local", "replicated", "strict"]
@@ -96,16 +97,6 @@ def parse_redis_url(url: str) -> RedisSettings:
         )
     except ValueError as error:
         raise BadUrl(f"{hidden(url)!r}: {error}") from None
-
-
-def hidden(url: str) -> str:
-    """The URL without its password, even if the password has characters that should have been escaped."""
-    scheme, _, rest = url.partition("://")
-    login, at, tail = rest.rpartition("@")
-    if not at:
-        return url
-    name, colon, _ = login.partition(":")
-    return f"{scheme}://{name}:***@{tail}" if colon else f"{scheme}://***@{tail}"
 
 
 def _login(text: str) -> tuple[str | None, str | None]:

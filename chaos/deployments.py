@@ -1,0 +1,164 @@
+"""The servers under test, and the faults that each kind of them can suffer.
+
+A fault takes the key of the partition to strike and a source of chance; it returns when the servers are whole again,
+and says what it did. Cluster and Sentinel faults go through the methods of tests/servers, never by a bare kill: they
+know how to wait until an election of Redis 7.0 can be won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, Literal
+
+from tests.servers.cluster import RedisCluster
+from tests.servers.flavours import DURABLE
+from tests.servers.proxied_cluster import ProxiedCluster
+from tests.servers.proxy import FaultProxy, LineFaults
+from tests.servers.redis_server import RedisServer
+from tests.servers.replicas import Replicas
+from tests.servers.sentinels import Sentinels
+from tests.support import eventually
+
+Fault = Callable[[str, Random], str]
+Kind = Literal["cluster", "sentinel", "single", "replicas", "line", "cluster-line"]
+#: So many replies are lost each time that a line goes bad.
+_LOST_REPLIES: Final = 20
+_DROP_EVERY: Final = (3, 7, 20, 50)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Servers that run, how to reach them, and what can happen to them."""
+
+    name: str
+    url: str
+    masters: Callable[[], Sequence[RedisServer]]
+    heal: Callable[[], Any]
+    faults: Mapping[str, Fault]
+
+
+def of_cluster(cluster: RedisCluster) -> Deployment:
+    """Masters with replicas that take over by themselves."""
+
+    def kill_master(key: str, _random: Random) -> str:
+        old = cluster.kill_master(key)
+        cluster.heal()
+        return f"killed {old}"
+
+    def failover(key: str, _random: Random) -> str:
+        new = cluster.failover(key)
+        cluster.wait_until_whole()
+        return f"{new} was told to take over"
+
+    def freeze_master(key: str, _random: Random) -> str:
+        old = cluster.freeze_master(key)
+        cluster.heal()
+        return f"froze {old}"
+
+    faults = {"kill_master": kill_master, "failover": failover, "freeze_master": freeze_master}
+    return Deployment("cluster", _strict(cluster.url), cluster.masters, cluster.heal, faults)
+
+
+def of_sentinels(sentinels: Sentinels) -> Deployment:
+    """One master, one replica, and Sentinels that promote it."""
+
+    def kill_master(_key: str, _random: Random) -> str:
+        old = sentinels.kill_master()
+        sentinels.heal()
+        return f"killed {old}"
+
+    def failover(_key: str, _random: Random) -> str:
+        new = sentinels.failover()
+        sentinels.wait_until_whole()
+        return f"{new} was told to take over"
+
+    faults = {"kill_master": kill_master, "failover": failover}
+    return Deployment("sentinel", _strict(sentinels.url), lambda: [sentinels.master], sentinels.heal, faults)
+
+
+def of_server(server: RedisServer) -> Deployment:
+    """One server on its own: it has no replica, so its own disk is all the safety there is."""
+    faults = _restarts(server, server.wait_until_ready)
+    return Deployment("single", f"{server.url}?durability=local", lambda: [server], server.heal, faults)
+
+
+def of_replicas(replicas: Replicas) -> Deployment:
+    """A master with a replica that nobody promotes; it comes back with what its AOF has."""
+    faults = _restarts(replicas.master, replicas.wait_until_whole)
+    return Deployment("replicas", _strict(replicas.url), lambda: [replicas.master], replicas.heal, faults)
+
+
+def of_line(replicas: Replicas, proxy: FaultProxy) -> Deployment:
+    """A master with a replica, behind a line that can be made bad."""
+
+    def heal() -> None:
+        proxy.strike()
+        replicas.heal()
+
+    faults = {"drop_replies": _drops(proxy.strike, lambda: proxy.struck.dropped)}
+    url = _strict(proxy.url_for(replicas.url))
+    return Deployment("line", url, lambda: [replicas.master], heal, faults)
+
+
+def of_proxied_cluster(cluster: ProxiedCluster) -> Deployment:
+    """A cluster behind lines that can be made bad."""
+
+    def heal() -> None:
+        cluster.strike()
+        cluster.heal()
+
+    faults = {**of_cluster(cluster).faults, "drop_replies": _drops(cluster.strike, lambda: cluster.dropped)}
+    return Deployment("cluster-line", _strict(cluster.url), cluster.masters, heal, faults)
+
+
+@contextmanager
+def deployed(kind: Kind, seed: int) -> Iterator[Deployment]:
+    """New servers of this kind, for a run of their own."""
+    if kind == "cluster":
+        with RedisCluster() as cluster:
+            yield of_cluster(cluster)
+    elif kind == "sentinel":
+        with Sentinels() as sentinels:
+            yield of_sentinels(sentinels)
+    elif kind == "single":
+        with RedisServer(profile=DURABLE) as server:
+            yield of_server(server)
+    elif kind == "replicas":
+        with Replicas() as replicas:
+            yield of_replicas(replicas)
+    elif kind == "line":
+        with Replicas() as replicas, FaultProxy(replicas.master.address, seed=seed) as proxy:
+            yield of_line(replicas, proxy)
+    else:
+        with ProxiedCluster(seed=seed) as proxied:
+            yield of_proxied_cluster(proxied)
+
+
+def _restarts(server: RedisServer, wait_until_whole: Callable[[], Any]) -> dict[str, Fault]:
+    def restart(how: Literal["kill", "stop"]) -> Fault:
+        def strike(_key: str, _random: Random) -> str:
+            server.restart(kill=how == "kill")
+            wait_until_whole()
+            return f"{server}: {how}, then start"
+
+        return strike
+
+    return {"kill_and_restart": restart("kill"), "stop_and_restart": restart("stop")}
+
+
+def _drops(strike: Callable[[LineFaults | None], None], dropped: Callable[[], int]) -> Fault:
+    def drop_replies(_key: str, random: Random) -> str:
+        every, before = random.choice(_DROP_EVERY), dropped()
+        strike(LineFaults(drop_every=every, torn_share=0.3))
+        eventually(lambda: dropped() >= before + _LOST_REPLIES, 30, f"{_LOST_REPLIES} replies are lost")
+        strike(None)
+        return f"every {every}th reply was lost, {dropped() - before} of them"
+
+    return drop_replies
+
+
+def _strict(url: str) -> str:
+    return f"{url}?durability=strict"
