@@ -25,7 +25,7 @@ from tests.support import eventually
 Fault = Callable[[str, Random], str]
 Kind = Literal["cluster", "sentinel", "single", "replicas", "line", "cluster-line"]
 #: So many replies are lost each time that a line goes bad.
-_LOST_REPLIES: Final = 20
+_LOST_REPLIES: Final = 200
 _DROP_EVERY: Final = (3, 7, 20, 50)
 
 
@@ -58,7 +58,18 @@ def of_cluster(cluster: RedisCluster) -> Deployment:
         cluster.heal()
         return f"froze {old}"
 
-    faults = {"kill_master": kill_master, "failover": failover, "freeze_master": freeze_master}
+    def move_slot(key: str, random: Random) -> str:
+        source = cluster.master_of(key)
+        target = random.choice([master for master in cluster.masters() if master is not source])
+        cluster.migrate_slot(key, target)
+        return f"moved {key} from {source} to {target}"
+
+    faults: dict[str, Fault] = {
+        "kill_master": kill_master,
+        "failover": failover,
+        "freeze_master": freeze_master,
+        "move_slot": move_slot,
+    }
     return Deployment("cluster", _strict(cluster.url), cluster.masters, cluster.heal, faults)
 
 

@@ -16,12 +16,13 @@ from holdfast.producer.recorder import Prepared
 _PRODUCERS: Final = 16
 _BATCH: Final = 10
 #: After an outage the missed orders are sent as well, but not more than those of so many seconds.
-_CATCH_UP_SECONDS: Final = 2.0
+_CATCH_UP_SECONDS: Final = 10.0
 #: How often an order is repeated by hand after all the patience of the client.
 _TRIES: Final = 5
 _SHARE_OF_REPEATS: Final = 0.05
-#: A producer that gives up at the first error leaves orders of which nobody knows whether they were recorded.
-_SHARE_OF_GIVING_UP: Final = 0.2
+#: Some calls are given up in the middle after a short time: nobody knows then whether their orders were recorded.
+_SHARE_OF_HASTY: Final = 0.1
+_HASTY_SECONDS: Final = 0.3
 
 
 class Producers:
@@ -49,7 +50,7 @@ class Producers:
         while not stop.is_set():
             orders = self._new_orders(self._random.choice((1, _BATCH)))
             await asyncio.sleep(self._time_until_turn(len(orders)))
-            await self._send(orders, self._random.random() < _SHARE_OF_GIVING_UP)
+            await self._send(orders)
 
     def _time_until_turn(self, count: int) -> float:
         now = time.monotonic()
@@ -66,21 +67,36 @@ class Producers:
         self._journal.orders[order.request_id] = order
         return order
 
-    async def _send(self, orders: Sequence[Order], gives_up: bool) -> None:
-        for _ in range(1 if gives_up else _TRIES):
+    async def _send(self, orders: Sequence[Order]) -> None:
+        if self._random.random() < _SHARE_OF_HASTY:
+            await self._send_hastily(orders)
+        elif await self._send_patiently(orders) and self._random.random() < _SHARE_OF_REPEATS:
+            # As a client does that lost the answer: they must be the same tasks.
+            self._journal.repeats += len(orders)
+            await self._send_patiently(orders)
+
+    async def _send_hastily(self, orders: Sequence[Order]) -> None:
+        try:
+            async with asyncio.timeout(_HASTY_SECONDS):
+                await self._enqueue(orders)
+        except (StoreError, TimeoutError) as error:
+            self._note_error(orders, error)
+
+    async def _send_patiently(self, orders: Sequence[Order]) -> bool:
+        for _ in range(_TRIES):
             try:
                 await self._enqueue(orders)
-                break
+                return True
             except StoreError as error:
-                self._journal.errors += 1
-                self._journal.note("producer", f"{orders[0].request_id} and {len(orders) - 1} more: {error}")
+                self._note_error(orders, error)
             except HoldfastError as error:
-                self._journal.violated("R3 dedup", f"{orders[0].request_id} and {len(orders) - 1} more: {error}")
-                return
-        else:
-            return
-        if self._random.random() < _SHARE_OF_REPEATS:
-            await self._repeat(orders)
+                self._journal.violated("R3 dedup", f"{_named(orders)}: {error}")
+                return False
+        return False
+
+    def _note_error(self, orders: Sequence[Order], error: Exception) -> None:
+        self._journal.errors += 1
+        self._journal.note("producer", f"{_named(orders)}: {error or 'given up'}")
 
     async def _enqueue(self, orders: Sequence[Order]) -> None:
         handles = await self._app.aenqueue_many(self._prepared(order) for order in orders)
@@ -96,17 +112,12 @@ class Producers:
         elif order.task_id != task_id:
             self._journal.violated("R3 dedup", f"{order.request_id} is now {task_id}", order.task_id)
 
-    async def _repeat(self, orders: Sequence[Order]) -> None:
-        """The same orders again, as a client does that lost the answer: they must be the same tasks."""
-        try:
-            await self._enqueue(orders)
-            self._journal.repeats += len(orders)
-        except StoreError as error:
-            self._journal.errors += 1
-            self._journal.note("producer", f"repeat of {orders[0].request_id}: {error}")
-
     def _prepared(self, order: Order) -> Prepared[int]:
         typed = self._task_type.using(queue=order.queue, request_id=order.request_id)
         if order.kind == "delayed":
             typed = typed.using(delay=DELAY_MS / 1000)
         return typed.prepare(order.number, order.kind)
+
+
+def _named(orders: Sequence[Order]) -> str:
+    return orders[0].request_id + (f" and {len(orders) - 1} more" if len(orders) > 1 else "")

@@ -25,13 +25,13 @@ from holdfast.errors import StoreError
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
 
-#: A fault of ours and not of the servers.
-KILL_WORKER: Final = "kill_worker"
+#: Faults of the workers, which strike on every deployment.
+WORKER_FAULTS: Final = ("kill_worker", "freeze_worker")
 _PER_SECOND: Final = 700
 _WORKERS: Final = 2
 _LEASE: Final = "3s"
 #: So many orders and runs must come through between two faults.
-_PROGRESS: Final = 300
+_PROGRESS: Final = 500
 _RECOVERY_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 120.0
 _DRAIN_PAUSE_SECONDS: Final = 0.2
@@ -67,7 +67,7 @@ class _Field:
         begun = time.time()
         self._journal.faults.append((begun, name))
         self._journal.note("nemesis", f"{name} begins")
-        what = self._kill_worker() if name == KILL_WORKER else self._strike_servers(name)
+        what = self._strike_workers(name) if name in WORKER_FAULTS else self._strike_servers(name)
         self._journal.note("nemesis", f"{name} is healed: {what}")
         self.wait_for_progress()
 
@@ -91,8 +91,8 @@ class _Field:
     def _strike_servers(self, name: str) -> str:
         return self.deployment.faults[name](self._key_in_use(), self._random)
 
-    def _kill_worker(self) -> str:
-        return f"killed worker {self._workers.kill_one(self._random)}"
+    def _strike_workers(self, name: str) -> str:
+        return self._workers.kill_one(self._random) if name == "kill_worker" else self._workers.freeze_one(self._random)
 
     def _key_in_use(self) -> str:
         """The key of the partition in which a task was just recorded."""

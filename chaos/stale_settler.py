@@ -23,8 +23,8 @@ from holdfast.stores.contract import Reserve, Store
 
 WORKER_ID: Final = "stale-settler"
 _LEASE_MS: Final = 1_000
-_CLAIMS: Final = 4
-_PAUSE_SECONDS: Final = 0.5
+_CLAIMS: Final = 10
+_PAUSE_SECONDS: Final = 0.25
 _APART_SECONDS: Final = 2.0
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -12,6 +15,8 @@ from tests.support import WorkerProcess, eventually, run_worker
 from chaos.tasks import QUEUES, TRACE_VARIABLE
 
 _OPTIONS = ("--queues", ",".join(QUEUES), "--concurrency", "50", "--grace", "2s")
+#: Longer than a lease and the time after which another process looks for claims that have run out.
+_FROZEN_SECONDS = 8.0
 
 
 class Workers:
@@ -36,17 +41,32 @@ class Workers:
         for worker in self.running:
             eventually(lambda worker=worker: "task types:" in worker.output(), 30, "the workers have started")  # type: ignore[misc]
 
-    def kill_one(self, random: Random) -> int:
-        """SIGKILL to a worker and its children; another one takes its place. Returns the pid."""
+    def kill_one(self, random: Random) -> str:
+        """SIGKILL to a worker and its children; another one takes its place."""
         victim = self.running.pop(random.randrange(len(self.running)))
         victim.kill_all()
         self.add()
-        return victim.pid
+        return f"killed worker {victim.pid}"
+
+    def freeze_one(self, random: Random) -> str:
+        """SIGSTOP to a worker and its children until all of its claims have passed to others, then SIGCONT."""
+        victim = random.choice(self.running)
+        pids = [victim.pid, *victim.children()]
+        _signal_all(pids, signal.SIGSTOP)
+        thaws_at = time.monotonic() + _FROZEN_SECONDS
+        eventually(lambda: time.monotonic() >= thaws_at, 2 * _FROZEN_SECONDS, "leases have run out")
+        _signal_all(pids, signal.SIGCONT)
+        return f"froze worker {victim.pid} for {_FROZEN_SECONDS:g} s"
 
     def complaints(self) -> list[str]:
         """Lines of those that run now which tell of a bug."""
         lines = [line for worker in self.running for line in worker.output().splitlines()]
         return [line for line in lines if "bug in Holdfast" in line or "Traceback" in line]
+
+
+def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        os.kill(pid, number)
 
 
 @contextmanager

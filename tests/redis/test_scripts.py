@@ -15,7 +15,7 @@ FOLDER = files("holdfast.stores.redis").joinpath("lua")
 PARTS = {"common", "changes"}
 NAMES = sorted(entry.name.removesuffix(".lua") for entry in FOLDER.iterdir() if entry.name.endswith(".lua"))
 SCRIPTS = [name for name in NAMES if name not in PARTS]
-ADDS, ONLY_LOOKS = {"enqueue"}, {"get_map", "counts", "discards", "expired", "find", "get", "workers"}
+ADDS, ONLY_LOOKS = {"enqueue"}, {"get_map", "counts", "discards", "find", "get", "workers"}
 
 
 def source(name: str) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast
+from tests.servers.shared import shared_durable_server
 from tests.worker.apps.jobs import make_app
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/tasks.db"
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/tasks.db"
+    return f"{shared_durable_server('redis').heal().url}?prefix=worker-{secrets.token_hex(6)}"
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@
     {hf:0}/req/QUEUE            hash    request_id -> task_id
     {hf:0}/paused               set     paused queues
     {hf:0}/map                  hash    the partition map and its version
+    {hf:0}/server               hash    run_id of the server that was last seen, end of the grace, longest lease
     {hf:0}/duty/NAME            hash    owner, epoch, expiry
     {hf:0}/workers              hash    worker_id -> record
     {hf:0}/beats                hash    worker_id -> started, seen, expiry

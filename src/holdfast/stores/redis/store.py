@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,12 +30,14 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.redis import probing, reading
 from holdfast.stores.redis.keys import bell_key, partition_key
+from holdfast.stores.redis.replay import ReplayWindow
 from holdfast.stores.redis.scripts import script
 from holdfast.stores.single import SinglePartition, stale_map
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.link import Link
 
+_log = logging.getLogger(__name__)
 #: One script handles so many tasks at most: a longer one would hold up everybody else. Only a reserve must stay whole,
 #: since a repeat with its claim_id has to find all of it; workers ask for as many tasks as they have free slots.
 MAX_TASKS: Final = 200
@@ -54,6 +57,7 @@ class RedisStore(SinglePartition):
         self._link = link
         self.partition = partition
         self._base = partition_key(prefix, partition)
+        self._window = ReplayWindow(SystemClock().monotonic_ms)
         #: Only the stepped clock of a test is sent along; otherwise the server's own decides.
         self._clock = None if isinstance(clock, SystemClock) else clock
 
@@ -63,14 +67,32 @@ class RedisStore(SinglePartition):
         """Records tasks; as safe as the durability level says when it returns."""
         answers: list[Enqueued] = []
         for chunk in _chunks(tasks):
-            payloads = [task.payload for task in chunk]
-            packed = _pack([_envelope(task) for task in chunk])
-            try:
-                rows = await self._routed("enqueue", packed, *payloads, safe=True)
-            except DurabilityUnknown as error:
-                raise DurabilityUnknown(f"{_named(chunk)}: {error}") from error
-            answers += [_enqueued(task, row) for task, row in zip(chunk, rows, strict=True)]
+            floor = self._window.floor
+            number, chunk_answers = await self._enqueue(chunk)
+            await self._compare(floor, number)
+            self._window.remember(chunk, number)
+            answers += chunk_answers
         return answers
+
+    async def _enqueue(self, tasks: Sequence[NewTask]) -> tuple[int, list[Enqueued]]:
+        packed = _pack([_envelope(task) for task in tasks])
+        payloads = [task.payload for task in tasks]
+        try:
+            number, *rows = await self._routed("enqueue", packed, *payloads, safe=True)
+        except DurabilityUnknown as error:
+            raise DurabilityUnknown(f"{_named(tasks)}: {error}") from error
+        return int(number), [_enqueued(task, row) for task, row in zip(tasks, rows, strict=True)]
+
+    async def _compare(self, floor: int, number: int) -> bool:
+        """If the server has lost its tail, what this process knows to be acknowledged is recorded once more."""
+        if number >= floor:
+            return False
+        tasks = self._window.take(number)
+        _log.error("%s lost what it had acknowledged; sending the last %d tasks again", self.url, len(tasks))
+        for chunk in _chunks(tasks):
+            again, _ = await self._enqueue(chunk)
+            self._window.remember(chunk, again)
+        return True
 
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
         """Settles the last batch and claims the next in one script."""
@@ -133,7 +155,10 @@ class RedisStore(SinglePartition):
         """The tasks with their history."""
         found: list[Task | None] = []
         for chunk in _chunks(task_ids):
-            rows = await self._call("get", *chunk)
+            floor = self._window.floor
+            number, *rows = await self._call("get", *chunk)
+            if await self._compare(floor, int(number)):
+                _, *rows = await self._call("get", *chunk)
             found += [reading.task(task_id, row) for task_id, row in zip(chunk, rows, strict=True)]
         return found
 
@@ -241,7 +266,7 @@ class RedisStore(SinglePartition):
 
     async def _without_history(self, task_ids: Sequence[str]) -> list[Task]:
         replies = await asyncio.gather(*(self._call("get", *chunk) for chunk in _chunks(task_ids)))
-        rows = [row for reply in replies for row in reply]
+        rows = [row for reply in replies for row in reply[1:]]
         tasks = [reading.task(task_id, row, with_history=False) for task_id, row in zip(task_ids, rows, strict=True)]
         return [task for task in tasks if task is not None]
 

@@ -1,7 +1,7 @@
 #!lua
 -- Records tasks, each at most once.
 -- ARGV: now, version of the map, tasks (msgpack: [id, type, queue, priority, delay_ms, run_at_ms, request_id, headers, policy]…), payload of each…
--- Reply: {'stale_map', version} if the map is newer and nothing was done; else, one each: {id, 1} recorded; {id, 0} known; {id, 0, 'task_id' or 'request_id', type} known as something else.
+-- Reply: {'stale_map', version} if the map is newer and nothing was done; else {last number of arrival, …}, one each: {id, 1} recorded; {id, 0} known; {id, 0, 'task_id' or 'request_id', type} known as something else.
 -- include: common
 local numbers = {}
 local function number_all()
@@ -48,13 +48,14 @@ for n, task in ipairs(cmsgpack.unpack(ARGV[3])) do
   end
   if not found[1] then
     record(id, type, queue, priority, delay, run_at, request, headers, policy, payload)
-    replies[n] = {id, 1}
+    replies[n + 1] = {id, 1}
   elseif found[1] == type and found[2] == payload then
-    replies[n] = {known, 0}
+    replies[n + 1] = {known, 0}
   else
-    replies[n] = {known, 0, kind, found[1]}
+    replies[n + 1] = {known, 0, kind, found[1]}
   end
 end
 number_all()
 finish()
+replies[1] = redis.call('GET', base .. '/seq') or '0'
 return replies

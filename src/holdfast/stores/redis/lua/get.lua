@@ -1,14 +1,14 @@
 #!lua flags=no-writes
--- ARGV: now, ids…      Reply, one each: {fields and values…, history, end of the lease or ''}, {} if not known
+-- ARGV: now, ids…      Reply: {last number of arrival, …}, one each: {fields and values…, history, end of the lease or ''}, {} if not known
 -- include: common
-local replies = {}
+local replies = {redis.call('GET', base .. '/seq') or '0'}
 for n = 2, #ARGV do
   local fields = redis.call('HGETALL', task_key(ARGV[n]))
   if #fields > 0 then
-    replies[n - 1] = {fields, redis.call('LRANGE', history_key(ARGV[n]), 0, -1),
+    replies[n] = {fields, redis.call('LRANGE', history_key(ARGV[n]), 0, -1),
                        redis.call('ZSCORE', base .. '/claims', ARGV[n]) or ''}
   else
-    replies[n - 1] = {}
+    replies[n] = {}
   end
 end
 return replies

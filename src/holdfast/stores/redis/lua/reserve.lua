@@ -17,6 +17,10 @@ if request[6] then
 end
 local current_epoch = epoch()
 local lease_text = text(now + lease)
+-- The grace after a failover is as long as the longest lease that is in use.
+if lease > tonumber(redis.call('HGET', base .. '/server', 'lease') or 0) then
+  redis.call('HSET', base .. '/server', 'lease', text(lease))
+end
 
 local function claimed(id)
   local f = redis.call('HMGET', task_key(id), 't', 'y', 'q', 'b', 'h', 'p', 'o', 'a', 'c')

@@ -1,0 +1,66 @@
+"""What was acknowledged in the last seconds, to be sent again if the server came back without it.
+
+The number of arrival that every answer brings along is the canary: it only grows, so a call that finds a smaller one
+than an earlier call did proves that the server has lost its tail. Sending again is harmless, since ids make it so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from holdfast.core.task import NewTask
+
+#: Longer than a failover takes to be noticed.
+WINDOW_MS: Final = 15_000
+MAX_TASKS: Final = 10_000
+MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+class _Batch(NamedTuple):
+    acknowledged_at_ms: int
+    tasks: Sequence[NewTask]
+    size: int
+
+
+class ReplayWindow:
+    """The acknowledged tasks of the last seconds, within bounds; oldest go first."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._batches: deque[_Batch] = deque()
+        self._tasks = self._bytes = 0
+        self._highest = 0
+
+    def remember(self, tasks: Sequence[NewTask], number: int) -> None:
+        """These were acknowledged, and the last number of arrival was this."""
+        size = sum(len(task.payload) for task in tasks)
+        self._batches.append(_Batch(self._monotonic_ms(), tasks, size))
+        self._tasks += len(tasks)
+        self._bytes += size
+        self._highest = max(self._highest, number)
+        self._trim()
+
+    @property
+    def floor(self) -> int:
+        """No call that begins now may find the server below this number."""
+        return self._highest
+
+    def take(self, number: int) -> list[NewTask]:
+        """All that is to be sent again; the window begins anew at this number."""
+        self._trim()
+        tasks = [task for batch in self._batches for task in batch.tasks]
+        self._batches.clear()
+        self._tasks = self._bytes = 0
+        self._highest = number
+        return tasks
+
+    def _trim(self) -> None:
+        too_old_ms = self._monotonic_ms() - WINDOW_MS
+        while self._batches and (
+            self._batches[0].acknowledged_at_ms < too_old_ms or self._tasks > MAX_TASKS or self._bytes > MAX_BYTES
+        ):
+            batch = self._batches.popleft()
+            self._tasks -= len(batch.tasks)
+            self._bytes -= batch.size
