@@ -27,7 +27,7 @@ from holdfast.stores.open import open_store
 
 #: Faults of the workers, which strike on every deployment.
 WORKER_FAULTS: Final = ("kill_worker", "freeze_worker")
-_PER_SECOND: Final = 700
+_PER_SECOND: Final = 800
 _WORKERS: Final = 2
 _LEASE: Final = "3s"
 #: So many orders and runs must come through between two faults.

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from chaos.deployments import (
     Deployment,
     of_cluster,
@@ -19,6 +18,7 @@ from chaos.deployments import (
 )
 from chaos.report import Report
 from chaos.run import run_faults
+
 from tests.servers.cluster import RedisCluster
 from tests.servers.proxied_cluster import ProxiedCluster
 from tests.servers.proxy import FaultProxy

@@ -32,6 +32,8 @@ class ReplayWindow:
         self._batches: deque[_Batch] = deque()
         self._tasks = self._bytes = 0
         self._highest = 0
+        #: Acknowledged once, and lost: kept until they are acknowledged again.
+        self._lost: list[Sequence[NewTask]] = []
 
     def remember(self, tasks: Sequence[NewTask], number: int) -> None:
         """These were acknowledged, and the last number of arrival was this."""
@@ -47,14 +49,27 @@ class ReplayWindow:
         """No call that begins now may find the server below this number."""
         return self._highest
 
-    def take(self, number: int) -> list[NewTask]:
-        """All that is to be sent again; the window begins anew at this number."""
+    def notice(self, floor: int, number: int) -> int:
+        """A call that began at this floor found the server at this number; how many tasks are to be sent again."""
+        if number >= floor or number >= self._highest:
+            return 0  # All is there, or another call has noticed before.
         self._trim()
-        tasks = [task for batch in self._batches for task in batch.tasks]
+        self._lost += [batch.tasks for batch in self._batches]
         self._batches.clear()
         self._tasks = self._bytes = 0
         self._highest = number
-        return tasks
+        return sum(map(len, self._lost))
+
+    @property
+    def lost(self) -> Sequence[NewTask] | None:
+        """The next batch to send again, if there is one."""
+        return self._lost[0] if self._lost else None
+
+    def found(self, tasks: Sequence[NewTask], number: int) -> None:
+        """A lost batch was acknowledged again."""
+        if tasks in self._lost:
+            self._lost.remove(tasks)
+        self.remember(tasks, number)
 
     def _trim(self) -> None:
         too_old_ms = self._monotonic_ms() - WINDOW_MS

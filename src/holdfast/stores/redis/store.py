@@ -14,7 +14,7 @@ from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.partitions import PartitionMap
 from holdfast.core.retry import DEFAULT_POLICY
 from holdfast.core.task import FINAL_STATES, Enqueued, Extension, Hold, Lapsed, NewTask, Task
-from holdfast.errors import BadOption, DurabilityUnknown, StaleEpoch, StaleMap
+from holdfast.errors import BadOption, DurabilityUnknown, StaleEpoch, StaleMap, StoreError
 from holdfast.stores.contract import (
     Discard,
     Duty,
@@ -69,7 +69,7 @@ class RedisStore(SinglePartition):
         for chunk in _chunks(tasks):
             floor = self._window.floor
             number, chunk_answers = await self._enqueue(chunk)
-            await self._compare(floor, number)
+            await self._mend(floor, number)
             self._window.remember(chunk, number)
             answers += chunk_answers
         return answers
@@ -83,16 +83,22 @@ class RedisStore(SinglePartition):
             raise DurabilityUnknown(f"{_named(tasks)}: {error}") from error
         return int(number), [_enqueued(task, row) for task, row in zip(tasks, rows, strict=True)]
 
-    async def _compare(self, floor: int, number: int) -> bool:
-        """If the server has lost its tail, what this process knows to be acknowledged is recorded once more."""
-        if number >= floor:
-            return False
-        tasks = self._window.take(number)
-        _log.error("%s lost what it had acknowledged; sending the last %d tasks again", self.url, len(tasks))
-        for chunk in _chunks(tasks):
-            again, _ = await self._enqueue(chunk)
-            self._window.remember(chunk, again)
-        return True
+    async def _mend(self, floor: int, number: int) -> bool:
+        """If the server has lost its tail, records again what this process knows to be acknowledged; True if it did."""
+        lost = self._window.notice(floor, number)
+        if lost:
+            _log.error("%s lost what it had acknowledged; sending the last %d tasks again", self.url, lost)
+        mended = False
+        while (batch := self._window.lost) is not None:
+            try:
+                again, _ = await self._enqueue(batch)
+            except StoreError as error:
+                # Whose call this is has nothing to do with it; the batch stays, and the next call tries again.
+                _log.warning("%s: sending again what was lost: %s", self.url, error)
+                break
+            self._window.found(batch, again)
+            mended = True
+        return mended
 
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
         """Settles the last batch and claims the next in one script."""
@@ -157,7 +163,7 @@ class RedisStore(SinglePartition):
         for chunk in _chunks(task_ids):
             floor = self._window.floor
             number, *rows = await self._call("get", *chunk)
-            if await self._compare(floor, int(number)):
+            if await self._mend(floor, int(number)):
                 _, *rows = await self._call("get", *chunk)
             found += [reading.task(task_id, row) for task_id, row in zip(chunk, rows, strict=True)]
         return found

@@ -40,9 +40,9 @@ def _claim_all(transaction: Transaction, request: Reserve) -> None:
         left -= taken
         if taken == wanted:
             full.add(queue)
-    # Whoever gets all it asked for may leave something behind: the next worker should have a look.
+    # Whoever gets all it asked for may leave something behind: then the next worker should have a look.
     if left <= 0:
-        transaction.bells.update(full)
+        transaction.bells.update(queue for queue in full if transaction.value("next_ready_type", (queue, "")))
 
 
 def _claim(transaction: Transaction, request: Reserve, queue: str, limit: int, epoch: int) -> int:

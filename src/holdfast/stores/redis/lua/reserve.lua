@@ -114,8 +114,12 @@ local function claim_all()
     redis.call('ZADD', base .. '/claims', unpack(leases))
     redis.call('ZADD', claim_key(claim_id), unpack(places))
   end
-  -- Whoever gets all it asked for may leave something behind: the next worker should have a look.
-  if #tasks >= max_tasks then for queue in pairs(full) do ring(queue) end end
+  -- Whoever gets all it asked for may leave something behind: then the next worker should have a look.
+  if #tasks >= max_tasks then
+    for queue in pairs(full) do
+      if redis.call('EXISTS', base .. '/types/' .. queue) == 1 then ring(queue) end
+    end
+  end
   return tasks
 end
 

@@ -1,0 +1,236 @@
+"""Many waiting clients: what they cost while nothing happens, how many one task wakes, how soon it is picked up.
+
+`python -m chaos.waiting --clients 10000`. Each client has a connection of its own on which it waits as a worker
+does: for the bell of a queue, for up to some seconds, and then it looks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from random import uniform
+from typing import Final, NamedTuple
+
+from tests.servers.flavours import FAST
+from tests.servers.redis_server import RedisServer
+from tests.support import eventually
+
+from holdfast.core import lifecycle
+from holdfast.core.fairness import QueueShare
+from holdfast.core.ids import IdSource
+from holdfast.core.task import NewTask
+from holdfast.stores.contract import Reserve, Store
+from holdfast.stores.open import open_store
+
+QUEUE: Final = "waiting"
+#: One event loop keeps at most 1,024 waiting connections to a server.
+CLIENTS_A_PROCESS: Final = 1_000
+_TAKE: Final = 10
+_LEASE_MS: Final = 30_000
+_START_SECONDS: Final = 120.0
+_SPARE_CONNECTIONS: Final = 500
+
+
+class Look(NamedTuple):
+    """What a client found when it was woken: for each task, how long it had waited to be picked up."""
+
+    rung: bool
+    pickups_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured."""
+
+    clients: int
+    #: The share of one core that the server used while all were idle.
+    idle_share: float
+    woken_by_one: int
+    tasks: int
+    rings: int
+    pickups_ms: Sequence[float]
+
+    def percentile_ms(self, percent: float) -> float:
+        """So many percent of the tasks were picked up within this time."""
+        ordered = sorted(self.pickups_ms)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.clients:,} waiting clients: {self.idle_share:.1%} of a core while idle; one task woke "
+            f"{self.woken_by_one}; {self.tasks:,} tasks, {self.rings:,} wake-ups, picked up within "
+            f"p50 {self.percentile_ms(50):.1f} ms, p99 {self.percentile_ms(99):.1f} ms"
+        )
+
+
+# -- the clients, in processes of their own ------------------------------------------------------------------
+
+
+def run_clients(url: str, count: int, wait_seconds: float, looks: Queue[Look], stop: Event) -> None:
+    """So many clients on one event loop, until told to stop."""
+    asyncio.run(_clients(url, count, wait_seconds, looks, stop))
+
+
+async def _clients(url: str, count: int, wait_seconds: float, looks: Queue[Look], stop: Event) -> None:
+    store = open_store(url)
+    clients = [asyncio.create_task(_client(store, wait_seconds, looks)) for _ in range(count)]
+    await asyncio.to_thread(stop.wait)
+    for client in clients:
+        client.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+    await store.close()
+
+
+async def _client(store: Store, wait_seconds: float, looks: Queue[Look]) -> None:
+    worker_id = secrets.token_hex(4)
+    while True:
+        rung = await store.wait([QUEUE], round(wait_seconds * uniform(900, 1_100)))  # noqa: S311
+        looks.put(Look(rung, await _look(store, worker_id)))
+
+
+async def _look(store: Store, worker_id: str) -> tuple[float, ...]:
+    request = Reserve(
+        claim_id=secrets.token_hex(16),
+        worker_id=worker_id,
+        shares=[QueueShare(QUEUE, _TAKE)],
+        max_tasks=_TAKE,
+        lease_ms=_LEASE_MS,
+    )
+    tasks = (await store.reserve(request)).tasks
+    now = time.time()
+    await store.apply([lifecycle.ack(task.task_id, task.token) for task in tasks])
+    return tuple((now - float(task.payload)) * 1000 for task in tasks)
+
+
+# -- the measurement -----------------------------------------------------------------------------------------
+
+
+def measure(
+    server: RedisServer, clients: int, *, idle_seconds: float, tasks: int, per_second: int, wait_seconds: float = 20.0
+) -> Figures:
+    """The figures for so many clients on this server."""
+    context = multiprocessing.get_context("spawn")
+    looks: Queue[Look] = context.Queue()
+    with _waiting(context, server.url, clients, wait_seconds, looks):
+        eventually(lambda: _blocked(server) == clients, _START_SECONDS, f"{clients} clients wait")
+        idle_share = _share_of_core(server, idle_seconds)
+        _taken(looks)
+        asyncio.run(_enqueue(server.url, 1, per_second))
+        woken = _until_all_taken(looks, 1)
+        eventually(lambda: _blocked(server) == clients, _START_SECONDS, "all wait again")
+        woken += _taken(looks)
+        asyncio.run(_enqueue(server.url, tasks, per_second))
+        seen = _until_all_taken(looks, tasks)
+    pickups = [pickup_ms for look in seen for pickup_ms in look.pickups_ms]
+    rings = sum(look.rung for look in seen)
+    return Figures(clients, idle_share, sum(look.rung for look in woken), tasks, rings, pickups)
+
+
+@contextmanager
+def _waiting(
+    context: SpawnContext, url: str, clients: int, wait_seconds: float, looks: Queue[Look]
+) -> Iterator[list[SpawnProcess]]:
+    stop = context.Event()
+    sizes = [min(CLIENTS_A_PROCESS, clients - first) for first in range(0, clients, CLIENTS_A_PROCESS)]
+    processes = [
+        context.Process(target=run_clients, args=(url, size, wait_seconds, looks, stop), daemon=True) for size in sizes
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+    finally:
+        stop.set()
+        _join(processes)
+
+
+def _join(processes: Sequence[SpawnProcess]) -> None:
+    for process in processes:
+        process.join(30)
+        if process.is_alive():
+            process.kill()
+
+
+async def _enqueue(url: str, count: int, per_second: int) -> None:
+    store, ids = open_store(url), IdSource(lambda: time.time_ns() // 1_000_000, os.urandom)
+    began_at = time.monotonic()
+    for number in range(count):
+        await asyncio.sleep(max(0.0, began_at + number / per_second - time.monotonic()))
+        payload = f"{time.time():.6f}".encode()
+        await store.enqueue([NewTask(task_id=ids.task_id(), type="wait", queue=QUEUE, payload=payload)])
+    await store.close()
+
+
+def _until_all_taken(looks: Queue[Look], count: int) -> list[Look]:
+    """All looks until so many tasks were picked up."""
+    seen: list[Look] = []
+    while sum(len(look.pickups_ms) for look in seen) < count:
+        seen.append(looks.get(timeout=60))
+    return seen
+
+
+def _taken(looks: Queue[Look]) -> list[Look]:
+    """All looks that were told of by now."""
+    seen: list[Look] = []
+    while not looks.empty():
+        seen.append(looks.get())
+    return seen
+
+
+def _blocked(server: RedisServer) -> int:
+    return int(server.info("clients")["blocked_clients"])
+
+
+def _share_of_core(server: RedisServer, seconds: float) -> float:
+    """Which share of one core the server uses in the next seconds."""
+    used, began_at = _cpu_seconds(server.pid), time.monotonic()
+    eventually(lambda: time.monotonic() - began_at >= seconds, 2 * seconds + 10, "the time has passed")
+    return (_cpu_seconds(server.pid) - used) / (time.monotonic() - began_at)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def server_for(clients: int) -> RedisServer:
+    """A server that takes so many connections."""
+    profile = {**FAST, "maxmemory-policy": "noeviction", "maxclients": clients + _SPARE_CONNECTIONS}
+    return RedisServer(profile=profile)
+
+
+def main() -> int:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(prog="python -m chaos.waiting", description=__doc__)
+    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long to be idle, and then how long to be busy")
+    parser.add_argument("--per-second", type=int, default=200, help="tasks")
+    parser.add_argument("--wait", type=float, default=20.0, help="seconds after which a client looks by itself")
+    wanted = parser.parse_args()
+    with server_for(wanted.clients) as server:
+        figures = measure(
+            server,
+            wanted.clients,
+            idle_seconds=wanted.seconds,
+            tasks=round(wanted.seconds * wanted.per_second),
+            per_second=wanted.per_second,
+            wait_seconds=wanted.wait,
+        )
+    print(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
