@@ -7,6 +7,9 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
+
+from msgspec.structs import replace
 
 from holdfast.clock import Clock
 from holdfast.core import lifecycle
@@ -161,7 +164,9 @@ class Fetcher:
             lease_ms=self._claims.lease_ms,
             types=self._types,
         )
-        return await persistently(lambda: self._store.reserve(request, settle), "reserving")
+        # A new claim_id holds nothing; only a repeat has to look for what the call before it got.
+        requests = chain([replace(request, fresh=True)], repeat(request))
+        return await persistently(lambda: self._store.reserve(next(requests), settle), "reserving")
 
     async def _take_on(self, tasks: Sequence[Claimed], sent_at_ms: int, ended: list[int]) -> None:
         if not tasks:

@@ -7,6 +7,7 @@
     {hf:0}/due                  zset    scheduled and retry_pending tasks by the time they are due
     {hf:0}/claims               zset    claimed tasks by the end of their lease
     {hf:0}/claim/CLAIM_ID       zset    tasks that one reserve call got and that are not settled, in its order
+    {hf:0}/fresh/CLAIM_ID       string  the last call that claimed without looking; expires, only a repeat asks for it
     {hf:0}/done/STATE           zset    finished tasks by the time they finished
     {hf:0}/all                  zset    every task by its number of arrival
     {hf:0}/seq                  string  the last number of arrival

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,7 +114,7 @@ class RedisStore(SinglePartition):
                 request.max_tasks,
                 request.lease_ms,
                 types,
-                request.fresh,
+                secrets.token_hex(8) if request.fresh else None,
             )
         )
         verdicts, tasks = await self._routed("reserve", packed, *_changes(last), safe=request.max_tasks > 0)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Settles the last batch, then claims ready tasks, lowest rank first.
 -- ARGV: now, version of the map,
---       request (msgpack: claim_id, worker_id, shares [[queue, limit]…], max_tasks, lease_ms, types or nil, fresh),
+--       request (msgpack: claim_id, worker_id, shares [[queue, limit]…], max_tasks, lease_ms, types or nil, name of a fresh call or nil),
 --       changes (msgpack), results…
 -- Reply: {'stale_map', version} if the map is newer and nothing was done; else {verdicts, tasks}; a task is {id, token, type, queue, payload, headers, priority, policy, attempt, created_at}
 -- include: common
@@ -32,6 +32,15 @@ local function held()
   local tasks = {}
   for n, id in ipairs(redis.call('ZRANGE', claim_key(claim_id), 0, -1)) do tasks[n] = claimed(id) end
   return #tasks > 0 and tasks or nil
+end
+
+-- A fresh call claims without looking, unless it was made before and only its reply was lost.
+local function is_fresh(name)
+  if not name then return false end
+  local key = base .. '/fresh/' .. claim_id
+  if redis.call('GET', key) == name then return false end
+  redis.call('SET', key, name, 'PX', 60000)
+  return true
 end
 
 local function waiting_types(queue)
@@ -127,7 +136,7 @@ local verdicts = apply_all(ARGV[4], 5)
 flush_ready()
 local tasks = {}
 if max_tasks > 0 and #shares > 0 then
-  tasks = not request[7] and held() or nil
+  tasks = not is_fresh(request[7]) and held() or nil
   if not tasks then
     tasks = claim_all()
     -- Together with what it held before, which the caller knows of.

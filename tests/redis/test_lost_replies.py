@@ -1,0 +1,54 @@
+"""A script that ran and whose reply was lost is sent again by the link: nothing may happen twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.core.fairness import QueueShare
+from holdfast.core.ids import IdSource
+from holdfast.core.task import NewTask, State
+from holdfast.stores.contract import Reserve
+from holdfast.stores.redis.clients import Word
+from holdfast.stores.redis.link import RedisLink
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.redis.urls import parse_redis_url
+from tests.servers.redis_server import RedisServer
+
+IDS = IdSource(SystemClock().now_ms, os.urandom)
+
+
+class LosesEveryFirstReply(RedisLink):
+    """Makes every call twice, as if the first reply had been lost."""
+
+    async def call(self, script: Script, key: str, args: Sequence[Word], *, safe: bool = False) -> Any:
+        await super().call(script, key, args, safe=safe)
+        return await super().call(script, key, args, safe=safe)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_reserve_whose_reply_was_lost_claims_no_more_than_asked_for(redis_server: RedisServer, fresh: bool) -> None:
+    async def scenario() -> None:
+        store = RedisStore(LosesEveryFirstReply(parse_redis_url(redis_server.url)), prefix="hf", clock=SystemClock())
+        tasks = [NewTask(task_id=IDS.task_id(), type="t", queue="q", payload=b"{}") for _ in range(10)]
+        await store.enqueue(tasks)
+        request = Reserve(
+            claim_id=IDS.claim_id(),
+            worker_id="w",
+            shares=[QueueShare("q", 3)],
+            max_tasks=3,
+            lease_ms=60_000,
+            fresh=fresh,
+        )
+        assert len((await store.reserve(request)).tasks) == 3
+        (counts,) = await store.counts()
+        assert counts.states == {State.READY: 7, State.CLAIMED: 3}
+        await store.close()
+
+    asyncio.run(scenario())
