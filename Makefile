@@ -9,7 +9,7 @@ STORE ?= sqlite
 BENCH_JSON := bench-results/$(STORE).json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format docs services install clean
+.PHONY: help demo test check bench chaos format docs services install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ check: $(STAMP) ## ruff, mypy in strict mode, and the layers
 bench: $(STAMP) ## rates and latencies with real workers (STORE=redis for another store)
 	@mkdir -p $(dir $(BENCH_JSON))
 	@$(BIN)/holdfast bench --store $(STORE) --output $(BENCH_JSON) $(BENCH_OPTIONS)
+
+chaos: $(STAMP) services ## faults under load, every promise checked (COUNT=20 SEED=1 DEPLOYMENT=cluster|sentinel|single)
+	@$(BIN)/python -m chaos --count $(or $(COUNT),20) --deployment $(or $(DEPLOYMENT),cluster) $(if $(SEED),--seed $(SEED)) $(CHAOS_OPTIONS)
 
 format: $(STAMP) ## rewrites the code as `make check` wants it
 	$(BIN)/ruff check --fix

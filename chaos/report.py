@@ -80,8 +80,13 @@ class Report:
             count = sum(other.rule == violation.rule for other in self.violations)
             lines += [f"{violation} [{count} of this rule]", *(f"    {event}" for event in around(events, violation))]
         if self.violations:
-            lines.append(f"again with: make chaos SEED={self.seed} DEPLOYMENT={self.deployment}")
+            lines.append(f"again with: {self._command()}")
         return lines
+
+    def _command(self) -> str:
+        names = [name for _, name in self.evidence.journal.faults]
+        only = f" CHAOS_OPTIONS='--fault {names[0]}'" if len(set(names)) == 1 else ""
+        return f"make chaos SEED={self.seed} COUNT={len(names)} DEPLOYMENT={self.deployment}{only}"
 
     def _events(self) -> list[Event]:
         claims = [

@@ -1,11 +1,10 @@
-"""Many waiting clients with real connections; `python -m chaos.waiting --clients 10000` is the same on a larger scale."""
+"""Many waiting clients with real connections; `python -m chaos.waiting --clients 10000` is the same, larger."""
 
 from __future__ import annotations
 
 import logging
 
 import pytest
-
 from chaos.waiting import measure, server_for
 
 CLIENTS = 1_000

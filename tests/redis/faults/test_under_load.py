@@ -75,3 +75,9 @@ def test_replies_are_lost_on_the_line_to_a_server(replicas: Replicas, tmp_path: 
 def test_replies_are_lost_on_the_lines_to_a_cluster(tmp_path: Path) -> None:
     with ProxiedCluster(seed=SEED) as cluster:
         five_times(of_proxied_cluster(cluster), "drop_replies", tmp_path)
+
+
+def test_a_server_without_a_disk_is_found_out(redis_server: RedisServer, tmp_path: Path) -> None:
+    report = run_faults(of_server(redis_server), ["kill_and_restart"], seed=SEED, directory=tmp_path)
+    with pytest.raises(AssertionError, match="R15 unclaimed"):
+        report.check()
