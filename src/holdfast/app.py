@@ -120,11 +120,11 @@ class Holdfast:
     # -- recording and following ----------------------------------------------------------------------------
 
     def enqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
-        """Records prepared calls in batches; each batch is durable before the next is taken from `calls`."""
+        """Records prepared calls in batches, in order; each batch is durable before the next is sent."""
         return self._recorder.enqueue_many(calls)
 
     async def aenqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
-        """Records prepared calls in batches; each batch is durable before the next is taken from `calls`."""
+        """Records prepared calls in batches, in order; each batch is durable before the next is sent."""
         return await self._recorder.aenqueue_many(calls)
 
     @overload

@@ -27,9 +27,11 @@ IDS = IdSource(SystemClock().now_ms, os.urandom)
 class LosesEveryFirstReply(RedisLink):
     """Makes every call twice, as if the first reply had been lost."""
 
-    async def call(self, script: Script, key: str, args: Sequence[Word], *, safe: bool = False) -> Any:
-        await super().call(script, key, args, safe=safe)
-        return await super().call(script, key, args, safe=safe)
+    async def calls(
+        self, script: Script, key: str, many_args: Sequence[Sequence[Word]], *, safe: bool = False
+    ) -> list[Any]:
+        await super().calls(script, key, many_args, safe=safe)
+        return await super().calls(script, key, many_args, safe=safe)
 
 
 @pytest.mark.parametrize("fresh", [False, True])

@@ -15,6 +15,12 @@ from holdfast.testing.conformance.registry import Case
 from tests.servers.shared import shared_cluster
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _whole_cluster() -> None:
+    """Whatever earlier tests did to the cluster, it is whole now."""
+    shared_cluster("redis").heal()
+
+
 class PartitionedClusterHarness:
     """Three partitions with a prefix of their own."""
 

@@ -26,6 +26,7 @@ class Link:
     def __init__(self, store: Callable[[], Store], portal: Portal, explain: Explain) -> None:
         self.store = store
         self.run = portal.run
+        self.start = portal.start
         self._explain = explain
 
     async def insist(self, call: Callable[[Store], Awaitable[T]]) -> T:

@@ -129,16 +129,15 @@ class Portal:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; an interrupt of the caller cancels it."""
+        return finished(self.start(coroutine))
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Has the coroutine run; `finished` waits for it."""
         running = self._threads.get()
         if running.is_current():
             coroutine.close()
             raise RuntimeError("a sync call inside Holdfast's own event loop would wait for itself; use the async one")
-        future = running.submit(coroutine)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return running.submit(coroutine)
 
     def close(self) -> None:
         """Runs `on_close` in the loop and ends the thread, if there is one in this process."""
@@ -162,3 +161,12 @@ class Portal:
     def _start(self) -> _LoopThread:
         atexit.register(self.close)
         return _LoopThread()
+
+
+def finished(future: Future[T]) -> T:
+    """The result; an interrupt of the caller cancels what is under way."""
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise

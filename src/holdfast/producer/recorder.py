@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.ids import IdSource
@@ -12,7 +14,8 @@ from holdfast.errors import BadOption, RequestConflict
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.link import Link
 from holdfast.producer.options import Options
-from holdfast.stores.contract import MAX_BATCH, Placement
+from holdfast.producer.portal import finished
+from holdfast.stores.contract import MAX_BATCH, Placement, Store
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -39,28 +42,78 @@ class Recorder:
     def __init__(self, link: Link, ids: IdSource) -> None:
         self.link = link
         self._ids = ids
+        #: The store that was asked, and its answer, which holds for as long as that store is open.
+        self._placement: tuple[Store | None, Placement | None] = None, None
 
-    async def arecord(self, batch: Sequence[Prepared[R]]) -> list[TaskHandle[R]]:
-        """Durable when it returns; the handles come in the order of the calls. At most `MAX_BATCH` of them."""
-        place = await self.link.insist(lambda store: store.placement())
-        tasks = [self._new_task(each, place) for each in batch]
-        answers = await self.link.insist(lambda store: store.enqueue(tasks))
+    async def arecord_one(self, call: Prepared[R]) -> TaskHandle[R]:
+        """Durable when it returns."""
+        batch = [call]
+        (handle,) = await self._record(batch, self._new_tasks(batch, await self._place()))
+        return handle
+
+    def record_one(self, call: Prepared[R]) -> TaskHandle[R]:
+        """As `arecord_one`, for sync callers: in this very thread if the store can, else in the link's event loop."""
+        batch, store = [call], self.link.store()
+        tasks = self._new_tasks(batch, self._known_place(store) or self.link.run(self._place()))
+        answers = store.enqueue_now(tasks)
+        (handle,) = self.link.run(self._record(batch, tasks)) if answers is None else self._handles(batch, answers)
+        return handle
+
+    async def aenqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
+        """Records any number of calls, batch by batch: one is on its way while the next is prepared."""
+        place = await self._place()
+        handles: list[TaskHandle[R]] = []
+        sending: asyncio.Task[list[TaskHandle[R]]] | None = None
+        try:
+            for batch in batches(calls):
+                tasks = self._new_tasks(batch, place)
+                if sending is not None:
+                    handles += await sending
+                sending = asyncio.create_task(self._record(batch, tasks))
+                await asyncio.sleep(0)  # so that it gets on its way
+        finally:
+            if sending is not None:
+                handles += await sending
+        return handles
+
+    def enqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
+        """As `aenqueue_many`, for sync callers; `calls` is consumed in the caller's thread."""
+        place = self.link.run(self._place())
+        handles: list[TaskHandle[R]] = []
+        sending: Future[Iterable[TaskHandle[R]]] | None = None
+        try:
+            for batch in batches(calls):
+                tasks = self._new_tasks(batch, place)
+                if sending is not None:
+                    handles.extend(finished(sending))
+                sending = self.link.start(self._record(batch, tasks))
+        finally:
+            if sending is not None:
+                handles.extend(finished(sending))
+        return handles
+
+    async def _record(self, batch: Sequence[Prepared[R]], tasks: Sequence[NewTask]) -> list[TaskHandle[R]]:
+        return self._handles(batch, await self.link.insist(lambda store: store.enqueue(tasks)))
+
+    async def _place(self) -> Placement:
+        store = self.link.store()
+        place = self._known_place(store)
+        if place is None:
+            place = await self.link.insist(lambda store: store.placement())
+            self._placement = store, place
+        return place
+
+    def _known_place(self, store: Store) -> Placement | None:
+        asked, place = self._placement
+        return place if asked is store else None
+
+    def _handles(self, batch: Sequence[Prepared[R]], answers: Sequence[Enqueued]) -> list[TaskHandle[R]]:
         _refuse_conflicts(answers)
         link = self.link
         return [TaskHandle(link, answer.task_id, each.decode) for each, answer in zip(batch, answers, strict=True)]
 
-    async def arecord_one(self, call: Prepared[R]) -> TaskHandle[R]:
-        """Durable when it returns."""
-        (handle,) = await self.arecord([call])
-        return handle
-
-    async def aenqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
-        """Records any number of calls, batch by batch."""
-        return [handle for batch in batches(calls) for handle in await self.arecord(batch)]
-
-    def enqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
-        """Records any number of calls, batch by batch; `calls` is consumed in the caller's thread."""
-        return [handle for batch in batches(calls) for handle in self.link.run(self.arecord(batch))]
+    def _new_tasks(self, batch: Sequence[Prepared[Any]], place: Placement) -> list[NewTask]:
+        return [self._new_task(call, place) for call in batch]
 
     def _new_task(self, call: Prepared[Any], place: Placement) -> NewTask:
         options = call.options

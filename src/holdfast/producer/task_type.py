@@ -93,7 +93,7 @@ class TaskType(Generic[P, R]):
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
         """Records one task; it is durable when this returns."""
-        return self.recorder.link.run(self.recorder.arecord_one(self.prepare(*args, **kwargs)))
+        return self.recorder.record_one(self.prepare(*args, **kwargs))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function here and now; nothing is recorded."""

@@ -178,6 +178,14 @@ class Store(Protocol):
         """
         ...
 
+    def enqueue_now(self, tasks: Sequence[NewTask]) -> list[Enqueued] | None:
+        """One try at `enqueue` in the thread of a sync caller, which saves it the way to an event loop and back.
+
+        None, if the store has no such way, or if anything at all is out of the ordinary: what has become of the tasks
+        is not known then, and they must be sent again, the same tasks with the same ids, by `enqueue`.
+        """
+        ...
+
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
         """Applies `settle`, then moves up to `max_tasks` from `ready` to `claimed`, in one transaction.
 
@@ -272,7 +280,7 @@ class Store(Protocol):
         ...
 
     async def placement(self) -> Placement:
-        """Where new tasks go: the producer puts the answer into their ids."""
+        """Where new tasks go: the producer puts the answer into their ids. It follows every later change of the map."""
         ...
 
     def partitions(self) -> Sequence[Store]:

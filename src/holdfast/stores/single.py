@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from holdfast.core.partitions import PartitionMap
+from holdfast.core.task import Enqueued, NewTask
 from holdfast.errors import StaleMap
 from holdfast.stores.contract import Placement, Store
 
@@ -16,6 +17,11 @@ class SinglePartition:
     map_version = 0
     #: The partition that ids of new tasks carry when this store is used alone.
     partition = 0
+
+    def enqueue_now(self, tasks: Sequence[NewTask]) -> list[Enqueued] | None:
+        """No such way, unless the engine has one."""
+        del tasks
+        return None
 
     async def placement(self) -> Placement:
         """All of them here."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.connection import Connection as BlockingConnection
 from redis.exceptions import ResponseError
 
 from holdfast.errors import StoreUnavailable
@@ -99,11 +100,12 @@ class Pool:
 
 async def exchange(connection: Connection, commands: Sequence[Command]) -> list[Any]:
     """One reply for each command, in one round trip; a refusal is returned in its place."""
-    await connection.send_packed_command(_packed(connection, commands), check_health=False)
+    await connection.send_packed_command(packed(connection, commands), check_health=False)
     return [await _reply(connection) for _ in commands]
 
 
-def _packed(connection: Connection, commands: Sequence[Command]) -> list[bytes]:
+def packed(connection: Connection | BlockingConnection, commands: Sequence[Command]) -> list[bytes]:
+    """The commands as they go over the line."""
     if _pack is None:
         return connection.pack_commands(commands)
     return [_pack(tuple(command)) for command in commands]
@@ -148,7 +150,8 @@ async def _reply(connection: Connection) -> Any:
         return refusal
 
 
-def _connection(settings: RedisSettings, address: Address) -> Connection:
+def connection_options(settings: RedisSettings, address: Address) -> dict[str, Any]:
+    """How a connection to this server is made, sync or async."""
     options: dict[str, Any] = {
         "host": address.host,
         "port": address.port,
@@ -159,9 +162,11 @@ def _connection(settings: RedisSettings, address: Address) -> Connection:
         # One timeout around the whole exchange is ours; redis-py's own would cost one for each read and write.
         "socket_timeout": None,
         "socket_connect_timeout": CONNECT_SECONDS,
-        "retry": Retry(NoBackoff(), 0),
         "driver_info": None,
     }
-    if not settings.tls:
-        return Connection(**options)
-    return SSLConnection(**options, ssl_ca_certs=settings.ca or None)
+    return options | {"ssl_ca_certs": settings.ca or None} if settings.tls else options
+
+
+def _connection(settings: RedisSettings, address: Address) -> Connection:
+    options = connection_options(settings, address) | {"retry": Retry(NoBackoff(), 0)}
+    return SSLConnection(**options) if settings.tls else Connection(**options)

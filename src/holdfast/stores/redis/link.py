@@ -16,6 +16,7 @@ from redis.exceptions import MovedError, NoScriptError, ResponseError
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis.clients import CLOSED, Command, Word, ask
+from holdfast.stores.redis.direct import DirectLine
 from holdfast.stores.redis.failures import TROUBLES, Failures
 from holdfast.stores.redis.session import Session
 from holdfast.stores.redis.urls import Address, RedisSettings
@@ -43,6 +44,16 @@ class Link(Protocol):
 
         Sent again with the same arguments until it is answered or the deadline has passed.
         """
+        ...
+
+    async def calls(
+        self, script: Script, key: str, many_args: Sequence[Sequence[Word]], *, safe: bool = False
+    ) -> list[Any]:
+        """As many calls in this order and in one round trip; one that is refused has all of them sent again."""
+        ...
+
+    def call_now(self, script: Script, key: str, args: Sequence[Word]) -> Any:
+        """One try at `call` in the thread of a sync caller; None if it must be repeated by `call`."""
         ...
 
     async def pop(self, keys: Sequence[str], timeout_ms: int) -> bool:
@@ -74,6 +85,9 @@ class RedisLink:
         self.url = settings.url
         self.settings = settings
         self._failures = Failures(settings)
+        self._direct = DirectLine(settings)
+        #: Who has answered for a key: the first call and every call after trouble goes the long way.
+        self._homes: dict[str, Address] = {}
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
         self._pid = os.getpid()
         self._left_behind: list[Session] = []
@@ -81,6 +95,13 @@ class RedisLink:
 
     async def call(self, script: Script, key: str, args: Sequence[Word], *, safe: bool = False) -> Any:
         """Runs a script, insisting."""
+        (reply,) = await self.calls(script, key, [args], safe=safe)
+        return reply
+
+    async def calls(
+        self, script: Script, key: str, many_args: Sequence[Sequence[Word]], *, safe: bool = False
+    ) -> list[Any]:
+        """Runs a script some times, insisting."""
         session = await self._session()
         patience = Patience(self.settings.deadline_ms)
         extra_seconds = self.settings.wait_ms / 1000 if safe else 0.0
@@ -89,9 +110,21 @@ class RedisLink:
             try:
                 async with asyncio.timeout(patience.for_a_try() + extra_seconds):
                     address = await session.route.find(key)
-                    return await _run(session, address, script, (key, *args), safe)
+                    replies = await _run(session, address, script, [(key, *args) for args in many_args], safe)
+                    self._homes[key] = address
+                    return replies
             except TROUBLES as error:
                 await self._mend(session, address, error, patience, script.name)
+
+    def call_now(self, script: Script, key: str, args: Sequence[Word]) -> Any:
+        """Tries once, if the server is known and its own word is enough."""
+        address = self._homes.get(key)
+        if address is None or self._closed or self.settings.durability != "local":
+            return None
+        reply = self._direct.call(address, script, (key, *args))
+        if reply is None:
+            self._homes.pop(key, None)
+        return reply
 
     async def pop(self, keys: Sequence[str], timeout_ms: int) -> bool:
         """Waits for a bell; trouble on the way only makes it a shorter or longer wait."""
@@ -137,6 +170,7 @@ class RedisLink:
     async def close(self) -> None:
         """Ends the connections of this process, those of other event loops too."""
         self._closed = True
+        self._direct.close()
         for loop, session in list(self._sessions.items()):
             if loop is asyncio.get_running_loop():
                 await session.close()
@@ -182,7 +216,7 @@ class RedisLink:
         await patience.pause()
 
 
-async def _run(session: Session, address: Address, script: Script, words: Command, safe: bool) -> Any:
+async def _run(session: Session, address: Address, script: Script, calls: Sequence[Command], safe: bool) -> list[Any]:
     """One try on this server: by hash, and with the whole text if the server does not have it.
 
     ASK is not followed, unlike MOVED: while a slot moves, its keys are on two servers, and on the new one a
@@ -190,12 +224,13 @@ async def _run(session: Session, address: Address, script: Script, words: Comman
     """
     needed = await session.durability.needed(address) if safe else 0
     waiting = session.durability.waiting(needed)
-    answer, *confirmed = await session.exchange(address, [("EVALSHA", script.sha, 1, *words), *waiting])
-    if isinstance(answer, NoScriptError):
-        answer, *confirmed = await session.exchange(address, [("EVAL", script.text, 1, *words), *waiting])
-    _granted(answer)
-    session.durability.check(confirmed, needed)
-    return answer
+    by_hash: list[Command] = [("EVALSHA", script.sha, 1, *words) for words in calls]
+    answers = await session.exchange(address, [*by_hash, *waiting])
+    if isinstance(answers[0], NoScriptError):
+        answers = await session.exchange(address, [("EVAL", script.text, 1, *calls[0]), *by_hash[1:], *waiting])
+    replies = [_granted(answer) for answer in answers[: len(calls)]]
+    session.durability.check(answers[len(calls) :], needed)
+    return replies
 
 
 def _granted(answer: Any) -> Any:

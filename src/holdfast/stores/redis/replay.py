@@ -6,6 +6,7 @@ than an earlier call did proves that the server has lost its tail. Sending again
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -29,6 +30,8 @@ class ReplayWindow:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
+        #: Sync callers come in threads of their own, and every event loop has one too.
+        self._lock = threading.Lock()
         self._batches: deque[_Batch] = deque()
         self._tasks = self._bytes = 0
         self._highest = 0
@@ -37,12 +40,14 @@ class ReplayWindow:
 
     def remember(self, tasks: Sequence[NewTask], number: int) -> None:
         """These were acknowledged, and the last number of arrival was this."""
-        size = sum(len(task.payload) for task in tasks)
-        self._batches.append(_Batch(self._monotonic_ms(), tasks, size))
-        self._tasks += len(tasks)
-        self._bytes += size
-        self._highest = max(self._highest, number)
-        self._trim()
+        size = sum([len(task.payload) for task in tasks])
+        with self._lock:
+            now_ms = self._monotonic_ms()
+            self._batches.append(_Batch(now_ms, tasks, size))
+            self._tasks += len(tasks)
+            self._bytes += size
+            self._highest = max(self._highest, number)
+            self._trim(now_ms)
 
     @property
     def floor(self) -> int:
@@ -51,14 +56,15 @@ class ReplayWindow:
 
     def notice(self, floor: int, number: int) -> int:
         """A call that began at this floor found the server at this number; how many tasks are to be sent again."""
-        if number >= floor or number >= self._highest:
-            return 0  # All is there, or another call has noticed before.
-        self._trim()
-        self._lost += [batch.tasks for batch in self._batches]
-        self._batches.clear()
-        self._tasks = self._bytes = 0
-        self._highest = number
-        return sum(map(len, self._lost))
+        with self._lock:
+            if number >= floor or number >= self._highest:
+                return 0  # All is there, or another call has noticed before.
+            self._trim(self._monotonic_ms())
+            self._lost += [batch.tasks for batch in self._batches]
+            self._batches.clear()
+            self._tasks = self._bytes = 0
+            self._highest = number
+            return sum(map(len, self._lost))
 
     @property
     def lost(self) -> Sequence[NewTask] | None:
@@ -67,12 +73,13 @@ class ReplayWindow:
 
     def found(self, tasks: Sequence[NewTask], number: int) -> None:
         """A lost batch was acknowledged again."""
-        if tasks in self._lost:
-            self._lost.remove(tasks)
+        with self._lock:
+            if tasks in self._lost:
+                self._lost.remove(tasks)
         self.remember(tasks, number)
 
-    def _trim(self) -> None:
-        too_old_ms = self._monotonic_ms() - WINDOW_MS
+    def _trim(self, now_ms: int) -> None:
+        too_old_ms = now_ms - WINDOW_MS
         while self._batches and (
             self._batches[0].acknowledged_at_ms < too_old_ms or self._tasks > MAX_TASKS or self._bytes > MAX_BYTES
         ):

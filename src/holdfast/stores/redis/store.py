@@ -48,6 +48,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _map_decoder = msgspec.json.Decoder(PartitionMap)
 _NO_CHANGES = _pack([])
+_STALE_MAP = b"stale_map"
 
 
 class RedisStore(SinglePartition):
@@ -66,23 +67,39 @@ class RedisStore(SinglePartition):
 
     async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
         """Records tasks; as safe as the durability level says when it returns."""
-        answers: list[Enqueued] = []
-        for chunk in _chunks(tasks):
-            floor = self._window.floor
-            number, chunk_answers = await self._enqueue(chunk)
-            await self._mend(floor, number)
-            self._window.remember(chunk, number)
-            answers += chunk_answers
+        if not tasks:
+            return []
+        floor = self._window.floor
+        number, answers = await self._enqueue(tasks)
+        await self._mend(floor, number)
+        self._window.remember(tasks, number)
         return answers
 
+    def enqueue_now(self, tasks: Sequence[NewTask]) -> list[Enqueued] | None:
+        """Records a few tasks if the server simply says so; a server that has lost its tail is left to `enqueue`."""
+        if len(tasks) > MAX_TASKS:
+            return None
+        floor = self._window.floor
+        reply = self._link.call_now(script("enqueue"), self._base, self._enqueue_args(tasks))
+        if reply is None or reply[0] == _STALE_MAP or int(reply[0]) < floor:
+            return None
+        number, *rows = reply
+        self._window.remember(tasks, int(number))
+        return [_enqueued(task, row) for task, row in zip(tasks, rows, strict=True)]
+
     async def _enqueue(self, tasks: Sequence[NewTask]) -> tuple[int, list[Enqueued]]:
-        packed = _pack([_envelope(task) for task in tasks])
-        payloads = [task.payload for task in tasks]
+        calls = [self._enqueue_args(chunk) for chunk in _chunks(tasks)]
         try:
-            number, *rows = await self._routed("enqueue", packed, *payloads, safe=True)
+            replies = await self._link.calls(script("enqueue"), self._base, calls, safe=True)
         except DurabilityUnknown as error:
             raise DurabilityUnknown(f"{_named(tasks)}: {error}") from error
-        return int(number), [_enqueued(task, row) for task, row in zip(tasks, rows, strict=True)]
+        rows = [row for reply in replies for row in self._unless_stale(reply)[1:]]
+        return int(replies[-1][0]), [_enqueued(task, row) for task, row in zip(tasks, rows, strict=True)]
+
+    def _enqueue_args(self, tasks: Sequence[NewTask]) -> list[bytes | str | int]:
+        """The tasks as the script takes them, then their payloads."""
+        packed = _pack([_envelope(task) for task in tasks])
+        return [self._now(), self.map_version, packed, *[task.payload for task in tasks]]
 
     async def _mend(self, floor: int, number: int) -> bool:
         """If the server has lost its tail, records again what this process knows to be acknowledged; True if it did."""
@@ -117,7 +134,8 @@ class RedisStore(SinglePartition):
                 secrets.token_hex(8) if request.fresh else None,
             )
         )
-        verdicts, tasks = await self._routed("reserve", packed, *_changes(last), safe=request.max_tasks > 0)
+        reply = await self._call("reserve", self.map_version, packed, *_changes(last), safe=request.max_tasks > 0)
+        verdicts, tasks = self._unless_stale(reply)
         settled += [reading.verdict(row) for row in verdicts]
         return Reserved([reading.claimed(row) for row in tasks], settled)
 
@@ -261,13 +279,14 @@ class RedisStore(SinglePartition):
     # -- inside ---------------------------------------------------------------------------------------------
 
     async def _call(self, name: str, *args: bytes | str | int, safe: bool = False) -> Any:
-        now = "" if self._clock is None else str(self._clock.now_ms())
-        return await self._link.call(script(name), self._base, (now, *args), safe=safe)
+        return await self._link.call(script(name), self._base, (self._now(), *args), safe=safe)
 
-    async def _routed(self, name: str, *args: bytes | str | int, safe: bool) -> Any:
-        """A call that is refused if it was routed by an old map."""
-        reply = await self._call(name, self.map_version, *args, safe=safe)
-        if reply and reply[0] == b"stale_map":
+    def _now(self) -> str:
+        return "" if self._clock is None else str(self._clock.now_ms())
+
+    def _unless_stale(self, reply: Any) -> Any:
+        """The reply, if the call was not refused for being routed by an old map."""
+        if reply[0] == _STALE_MAP:
             raise stale_map(self.url, reply[1])
         return reply
 

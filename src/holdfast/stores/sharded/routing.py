@@ -34,6 +34,11 @@ class Router:
         """The map that this process goes by, fetched on first use."""
         return self._map or await self.refresh()
 
+    @property
+    def known_map(self) -> PartitionMap | None:
+        """The map, if it was fetched already."""
+        return self._map
+
     async def refresh(self) -> PartitionMap:
         """Fetches the newest map, and hands it to the partitions that have missed it."""
         copies = await together(store.partition_map() for store in self.stores)

@@ -62,6 +62,15 @@ class ShardedStore:
             )
             return in_order(groups, answers)
 
+    def enqueue_now(self, tasks: Sequence[NewTask]) -> list[Enqueued] | None:
+        """Records tasks that all belong to one partition, if the map is known."""
+        current = self._router.known_map
+        places = {self._router.partition(task.task_id) for task in tasks}
+        if current is None or len(places) != 1:
+            return None
+        _check_places(current, tasks)
+        return self._stores[places.pop()].enqueue_now(tasks)
+
     async def _enqueue(self, partition: int, tasks: Sequence[NewTask]) -> list[Enqueued]:
         return await self._router.routed(partition, lambda store: store.enqueue(tasks))
 

@@ -144,3 +144,25 @@ async def unknown_task_id_is_none(kit: Kit) -> None:
     unknown = kit.ids.task_id()
     found = await kit.store.get([unknown, known, unknown])
     expect("ids", [task and task.task_id for task in found], [None, known, None])
+
+
+@group.case
+async def enqueue_now_records_or_says_none(kit: Kit) -> None:
+    """A try in the caller's thread gives the answer of `enqueue`, or none; sent again, there is one task either way."""
+    task = kit.new_task()
+    expect_true("an answer or none", kit.store.enqueue_now([task]) in ([Enqueued(task.task_id)], None))
+    await kit.add(task)
+    expect("answer once it is there", (await kit.add(task)).created, False)
+    expect("ready tasks", (await kit.counts()).states.get(State.READY), 1)
+    expect("the task handed out", (await kit.reserve_one()).task_id, task.task_id)
+
+
+@group.case
+async def enqueue_now_knows_what_was_recorded(kit: Kit) -> None:
+    """Known ids and conflicts get the same answers from a try in the caller's thread as from `enqueue`."""
+    first = kit.new_task(request_id="r-1", payload=b'{"n":1}')
+    await kit.add(first)
+    same, other = kit.new_task(request_id="r-1", payload=b'{"n":1}'), kit.new_task(request_id="r-1")
+    for task in (first, same, other):
+        expect_true("an answer or none", kit.store.enqueue_now([task]) in ([await kit.add(task)], None))
+    expect("ready tasks", (await kit.counts()).states.get(State.READY), 1)

@@ -135,3 +135,15 @@ async def the_map_survives(kit: Kit) -> None:
     new = await _next(kit.store)
     await kit.reopen()
     expect("map", await kit.store.partition_map(), new)
+
+
+@group.case
+async def enqueue_now_by_an_old_map_records_nothing(kit: Kit) -> None:
+    """A try in the caller's thread that was routed by an older map says none, and has done nothing."""
+    part = kit.store.partitions()[0]
+    task = kit.new_task()
+    old = part.map_version
+    await _next(part)
+    part.map_version = old
+    expect("answer", part.enqueue_now([task]), None)
+    expect("task", await part.get([task.task_id]), [None])
