@@ -101,7 +101,7 @@ def test_a_child_with_a_blocked_event_loop_leaves_too(jobs: Holdfast, url: str) 
 
 def test_a_child_that_stood_still_while_its_supervisor_did_not_goes_on(jobs: Holdfast, url: str) -> None:
     with working(url, "--lease", "1s") as worker:
-        tasks = [enqueue(jobs, "sleeps", 1.0), enqueue(jobs, "sleeps_in_thread", 1.0)]
+        tasks = [enqueue(jobs, "sleeps", 2.0), enqueue(jobs, "sleeps_in_thread", 2.0)]
         for task in tasks:
             in_state(task, State.CLAIMED)
         (child,) = worker.children()

@@ -208,7 +208,11 @@ class Store(Protocol):
         ...
 
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
-        """Moves up to `limit` due tasks to `ready`, never one before its time; `StaleEpoch` if not the owner's."""
+        """Moves up to `limit` due tasks to `ready`, never one before its time; `StaleEpoch` if not the owner's.
+
+        Also rings for every queue in which ready tasks wait: a ring whose hearer died is made up for here, so that
+        idle workers need not look by themselves all the time.
+        """
         ...
 
     async def expired(self, limit: int = 1_000) -> list[Lapsed]:
@@ -218,7 +222,8 @@ class Store(Protocol):
     async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
         """Sleeps until one of these queues (or `UPKEEP_BELL`) may have something to do; True if rung.
 
-        Only a hint: a lost ring costs latency, never work. One ring wakes one waiter.
+        Only a hint: a lost ring costs latency, never work. One ring wakes one waiter. Where rings may go unheard for
+        longer than `promote` can make up for, it returns sooner than asked for.
         """
         ...
 

@@ -28,6 +28,8 @@ _log = logging.getLogger("holdfast.worker")
 
 #: A worker that waits for a bell looks by itself this often: a lost ring costs latency, never work.
 SAFETY_POLL_MS = 1_000
+#: The longer nothing happens, the less often: ten thousand idle workers look too, and the upkeep repeats lost rings.
+LONGEST_POLL_MS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Fetcher:
         #: Nothing to be had until the bell rings; the bell was listened to before the look that found nothing.
         self._dry = False
         self._bell: asyncio.Task[None] | None = None
+        self._poll_ms = SAFETY_POLL_MS
 
     def quiet(self) -> None:
         """Takes on nothing more; `run` returns when all is settled."""
@@ -122,12 +125,14 @@ class Fetcher:
             self._dry = False
 
     async def _hear(self) -> None:
-        timeout_ms = round(SAFETY_POLL_MS * random.uniform(0.9, 1.1))  # noqa: S311  (jitter)
+        timeout_ms = round(self._poll_ms * random.uniform(0.9, 1.1))  # noqa: S311  (jitter)
+        self._poll_ms = min(2 * self._poll_ms, LONGEST_POLL_MS)
         try:
-            await self._store.wait(self._claims.order.queues, timeout_ms)
+            if await self._store.wait(self._claims.order.queues, timeout_ms):
+                self._poll_ms = SAFETY_POLL_MS
         except Exception as error:  # noqa: BLE001  (only a hint: without it the safety poll has to do)
             _log.debug("waiting for work: %s", error)
-            await asyncio.sleep(timeout_ms / 1000)
+            await asyncio.sleep(random.uniform(0.9, 1.1) * SAFETY_POLL_MS / 1000)  # noqa: S311  (jitter)
         self._bell = None
         self._dry = False
         self._slots.wake()
@@ -148,6 +153,8 @@ class Fetcher:
         self._slots.last_batch = len(reserved.tasks)
         if wanted:
             self._short = len(reserved.tasks) < wanted
+            if reserved.tasks:
+                self._poll_ms = SAFETY_POLL_MS
             self._dry = self._short and self._bell is not None
         await self._take_on(reserved.tasks, sent_at_ms, ended)
 

@@ -35,6 +35,9 @@ from holdfast.stores.contract import (
 from holdfast.stores.sharded import looking, reserving, upkeep
 from holdfast.stores.sharded.routing import Router, all_of, in_order
 
+#: Nobody listens longer than this by one map: a newer one may have the queue in more partitions.
+_MAP_MS = 5_000
+
 
 class ShardedStore:
     """Many partitions behind one face; `stores` are partition 0, 1, 2…, and belong to this store from now on."""
@@ -113,6 +116,7 @@ class ShardedStore:
     async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
         """Sleeps until a bell is rung in one of the partitions where it can ring."""
         current = await self._router.map()
+        timeout_ms = min(timeout_ms, _MAP_MS)
         places: dict[int, list[str]] = {}
         for bell in bells:
             for n in range(len(self._stores)) if bell == UPKEEP_BELL else current.reach(bell):

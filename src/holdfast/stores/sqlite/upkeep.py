@@ -16,11 +16,11 @@ _record_decoder = msgspec.json.Decoder(WorkerRecord)
 
 
 def promote(transaction: Transaction, epoch: int, limit: int) -> Promoted:
-    """Due tasks to `ready`, the longest due first."""
+    """Due tasks to `ready`, the longest due first; rings wherever tasks wait."""
     transaction.check_epoch(epoch)
     bindings = {"now": transaction.now_ms, "limit": limit, "step_ms": AGED_STEP_MS}
     queues = transaction.rows("promote", bindings)
-    transaction.bells.update({queue for (queue,) in queues})
+    transaction.bells.update({queue for (queue,) in transaction.rows("queues_that_wait")})
     next_due = transaction.value("next_due")
     return Promoted(len(queues), None if next_due is None else max(0, next_due - transaction.now_ms))
 

@@ -75,3 +75,31 @@ async def released_task_rings(kit: Kit) -> None:
         if done:
             break
     expect("rung", waiter is not None and await waiter, True)
+
+
+@group.case
+async def promote_rings_again_where_tasks_wait(kit: Kit) -> None:
+    """The hearer of a ring died before it looked: the upkeep rings again for the task that still waits."""
+    await kit.enqueue()
+    while await kit.store.wait(["default"], _SHORT_MS):
+        pass  # Heard, and nothing done about it.
+    waiter = asyncio.create_task(kit.store.wait(["default"], _LONG_MS))
+    for _ in range(100):
+        await kit.promote()
+        done, _ = await asyncio.wait([waiter], timeout=0.1)
+        if done:
+            break
+    expect("rung", await waiter, True)
+
+
+@group.case
+async def promote_does_not_ring_without_need(kit: Kit) -> None:
+    """Queues that are empty or paused are left alone by the upkeep."""
+    await kit.enqueue(queue="paused")
+    await kit.store.pause("paused", True)
+    while await kit.store.wait(["default", "paused"], _SHORT_MS):
+        pass
+    waiter = asyncio.create_task(kit.store.wait(["default", "paused"], 10 * _SHORT_MS))
+    await asyncio.sleep(0)
+    await kit.promote()
+    expect("rung", await waiter, False)

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Due tasks become ready, the longest due first, never one before its time.
+-- Due tasks become ready, the longest due first, never one before its time. Rings where ready tasks wait: the one who
+-- heard the last ring may have died of it.
 -- ARGV: now, epoch, limit      Reply: {count, ms until the next is due or -1}, or {-1, current epoch} if the epoch is old
 -- include: common
 local current = epoch()
@@ -14,5 +15,11 @@ for _, id in ipairs(ids) do
   count(f[2], {ready}, 1)
 end
 local next_due = redis.call('ZRANGE', base .. '/due', 0, 0, 'WITHSCORES')
+flush_ready()
+local counted = redis.call('HGETALL', base .. '/n')
+for n = 1, #counted, 2 do
+  local queue = string.match(counted[n], '^(.*)/' .. {ready} .. '$')
+  if queue and redis.call('SISMEMBER', base .. '/paused', queue) == 0 then ring(queue) end
+end
 finish()
 return {#ids, next_due[2] and math.max(0, tonumber(next_due[2]) - now) or -1}

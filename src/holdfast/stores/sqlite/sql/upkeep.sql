@@ -10,6 +10,16 @@ WHERE seq IN (
 )
 RETURNING queue
 
+-- name: queues_that_wait
+-- From one queue to the next: a look at every ready task would take too long.
+WITH RECURSIVE waiting (queue) AS (
+    SELECT min(queue) FROM tasks INDEXED BY ready WHERE state = {ready}
+    UNION ALL
+    SELECT (SELECT min(queue) FROM tasks INDEXED BY ready WHERE state = {ready} AND queue > waiting.queue)
+    FROM waiting WHERE waiting.queue IS NOT NULL
+)
+SELECT queue FROM waiting WHERE queue IS NOT NULL AND queue NOT IN (SELECT queue FROM paused)
+
 -- name: expired
 SELECT t.task_id, t.token, t.attempt, e.policy, t.worker_id
 FROM tasks t INDEXED BY claimed JOIN envelopes e USING (seq)
