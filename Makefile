@@ -31,7 +31,7 @@ bench: $(STAMP) ## rates and latencies with real workers (STORE=redis for anothe
 	@mkdir -p $(dir $(BENCH_JSON))
 	@$(BIN)/holdfast bench --store $(STORE) --output $(BENCH_JSON) $(BENCH_OPTIONS)
 
-chaos: $(STAMP) services ## faults under load, every promise checked (COUNT=20 SEED=1 DEPLOYMENT=cluster|sentinel|single)
+chaos: $(STAMP) services ## faults under load, every promise checked (COUNT=20 SEED=1 DEPLOYMENT=cluster|sentinel|single|postgres|patroni)
 	@$(BIN)/python -m chaos --count $(or $(COUNT),20) --deployment $(or $(DEPLOYMENT),cluster) $(if $(SEED),--seed $(SEED)) $(CHAOS_OPTIONS)
 
 format: $(STAMP) ## rewrites the code as `make check` wants it
@@ -56,5 +56,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "no virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
 	@echo "installing into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,testing,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,postgres,testing,dev]'
 	@touch $@

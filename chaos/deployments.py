@@ -1,44 +1,32 @@
 """The servers under test, and the faults that each kind of them can suffer.
 
-A fault takes the key of the partition to strike and a source of chance; it returns when the servers are whole again,
-and says what it did. Cluster and Sentinel faults go through the methods of tests/servers, never by a bare kill: they
-know how to wait until an election of Redis 7.0 can be won.
+Cluster and Sentinel faults go through the methods of tests/servers, never by a bare kill: they know how to wait until
+an election of Redis 7.0 can be won.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from random import Random
 from typing import Any, Final, Literal
 
 from tests.servers.cluster import RedisCluster
 from tests.servers.flavours import DURABLE
 from tests.servers.proxied_cluster import ProxiedCluster
-from tests.servers.proxy import FaultProxy, LineFaults
+from tests.servers.proxy import FaultProxy
 from tests.servers.redis_server import RedisServer
 from tests.servers.replicas import Replicas
 from tests.servers.sentinels import Sentinels
-from tests.support import eventually
 
-Fault = Callable[[str, Random], str]
-Kind = Literal["cluster", "sentinel", "single", "replicas", "line", "cluster-line"]
-#: So many replies are lost each time that a line goes bad.
-_LOST_REPLIES: Final = 200
-_DROP_EVERY: Final = (3, 7, 20, 50)
+from chaos.faults import Deployment, Fault, drops
+from chaos.postgres_deployments import deployed_patroni, deployed_postgres, deployed_postgres_line
+from chaos.redis_records import keys_of
+
+Kind = Literal[
+    "cluster", "sentinel", "single", "replicas", "line", "cluster-line", "postgres", "postgres-line", "patroni"
+]
 _FAILOVER_TRIES: Final = 3
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """Servers that run, how to reach them, and what can happen to them."""
-
-    name: str
-    url: str
-    masters: Callable[[], Sequence[RedisServer]]
-    heal: Callable[[], Any]
-    faults: Mapping[str, Fault]
 
 
 def of_cluster(cluster: RedisCluster) -> Deployment:
@@ -71,7 +59,7 @@ def of_cluster(cluster: RedisCluster) -> Deployment:
         "freeze_master": freeze_master,
         "move_slot": move_slot,
     }
-    return Deployment("cluster", _strict(cluster.url), cluster.masters, cluster.heal, faults)
+    return Deployment("cluster", _strict(cluster.url), keys_of(cluster.masters), cluster.heal, faults)
 
 
 def of_sentinels(sentinels: Sentinels) -> Deployment:
@@ -95,19 +83,19 @@ def of_sentinels(sentinels: Sentinels) -> Deployment:
         raise AssertionError(f"no failover in {_FAILOVER_TRIES} tries")
 
     faults = {"kill_master": kill_master, "failover": failover}
-    return Deployment("sentinel", _strict(sentinels.url), lambda: [sentinels.master], sentinels.heal, faults)
+    return Deployment("sentinel", _strict(sentinels.url), keys_of(lambda: [sentinels.master]), sentinels.heal, faults)
 
 
 def of_server(server: RedisServer) -> Deployment:
     """One server on its own: it has no replica, so its own disk is all the safety there is."""
     faults = _restarts(server, server.wait_until_ready)
-    return Deployment("single", f"{server.url}?durability=local", lambda: [server], server.heal, faults)
+    return Deployment("single", f"{server.url}?durability=local", keys_of(lambda: [server]), server.heal, faults)
 
 
 def of_replicas(replicas: Replicas) -> Deployment:
     """A master with a replica that nobody promotes; it comes back with what its AOF has."""
     faults = _restarts(replicas.master, replicas.wait_until_whole)
-    return Deployment("replicas", _strict(replicas.url), lambda: [replicas.master], replicas.heal, faults)
+    return Deployment("replicas", _strict(replicas.url), keys_of(lambda: [replicas.master]), replicas.heal, faults)
 
 
 def of_line(replicas: Replicas, proxy: FaultProxy) -> Deployment:
@@ -117,9 +105,9 @@ def of_line(replicas: Replicas, proxy: FaultProxy) -> Deployment:
         proxy.strike()
         replicas.heal()
 
-    faults = {"drop_replies": _drops(proxy.strike, lambda: proxy.struck.dropped)}
+    faults = {"drop_replies": drops(proxy.strike, lambda: proxy.struck.dropped)}
     url = _strict(proxy.url_for(replicas.url))
-    return Deployment("line", url, lambda: [replicas.master], heal, faults)
+    return Deployment("line", url, keys_of(lambda: [replicas.master]), heal, faults)
 
 
 def of_proxied_cluster(cluster: ProxiedCluster) -> Deployment:
@@ -129,31 +117,62 @@ def of_proxied_cluster(cluster: ProxiedCluster) -> Deployment:
         cluster.strike()
         cluster.heal()
 
-    faults = {**of_cluster(cluster).faults, "drop_replies": _drops(cluster.strike, lambda: cluster.dropped)}
-    return Deployment("cluster-line", _strict(cluster.url), cluster.masters, heal, faults)
+    faults = {**of_cluster(cluster).faults, "drop_replies": drops(cluster.strike, lambda: cluster.dropped)}
+    return Deployment("cluster-line", _strict(cluster.url), keys_of(cluster.masters), heal, faults)
+
+
+def deployed(kind: Kind, seed: int) -> AbstractContextManager[Deployment]:
+    """New servers of this kind, for a run of their own."""
+    return _MAKERS[kind](seed)
 
 
 @contextmanager
-def deployed(kind: Kind, seed: int) -> Iterator[Deployment]:
-    """New servers of this kind, for a run of their own."""
-    if kind == "cluster":
-        with RedisCluster() as cluster:
-            yield of_cluster(cluster)
-    elif kind == "sentinel":
-        with Sentinels() as sentinels:
-            yield of_sentinels(sentinels)
-    elif kind == "single":
-        with RedisServer(profile=DURABLE) as server:
-            yield of_server(server)
-    elif kind == "replicas":
-        with Replicas() as replicas:
-            yield of_replicas(replicas)
-    elif kind == "line":
-        with Replicas() as replicas, FaultProxy(replicas.master.address, seed=seed) as proxy:
-            yield of_line(replicas, proxy)
-    else:
-        with ProxiedCluster(seed=seed) as proxied:
-            yield of_proxied_cluster(proxied)
+def _deployed_cluster(_seed: int) -> Iterator[Deployment]:
+    with RedisCluster() as cluster:
+        yield of_cluster(cluster)
+
+
+@contextmanager
+def _deployed_sentinels(_seed: int) -> Iterator[Deployment]:
+    with Sentinels() as sentinels:
+        yield of_sentinels(sentinels)
+
+
+@contextmanager
+def _deployed_server(_seed: int) -> Iterator[Deployment]:
+    with RedisServer(profile=DURABLE) as server:
+        yield of_server(server)
+
+
+@contextmanager
+def _deployed_replicas(_seed: int) -> Iterator[Deployment]:
+    with Replicas() as replicas:
+        yield of_replicas(replicas)
+
+
+@contextmanager
+def _deployed_line(seed: int) -> Iterator[Deployment]:
+    with Replicas() as replicas, FaultProxy(replicas.master.address, seed=seed) as proxy:
+        yield of_line(replicas, proxy)
+
+
+@contextmanager
+def _deployed_cluster_line(seed: int) -> Iterator[Deployment]:
+    with ProxiedCluster(seed=seed) as proxied:
+        yield of_proxied_cluster(proxied)
+
+
+_MAKERS: Final[dict[Kind, Callable[[int], AbstractContextManager[Deployment]]]] = {
+    "cluster": _deployed_cluster,
+    "sentinel": _deployed_sentinels,
+    "single": _deployed_server,
+    "replicas": _deployed_replicas,
+    "line": _deployed_line,
+    "cluster-line": _deployed_cluster_line,
+    "postgres": deployed_postgres,
+    "postgres-line": deployed_postgres_line,
+    "patroni": deployed_patroni,
+}
 
 
 def _restarts(server: RedisServer, wait_until_whole: Callable[[], Any]) -> dict[str, Fault]:
@@ -166,17 +185,6 @@ def _restarts(server: RedisServer, wait_until_whole: Callable[[], Any]) -> dict[
         return strike
 
     return {"kill_and_restart": restart("kill"), "stop_and_restart": restart("stop")}
-
-
-def _drops(strike: Callable[[LineFaults | None], None], dropped: Callable[[], int]) -> Fault:
-    def drop_replies(_key: str, random: Random) -> str:
-        every, before = random.choice(_DROP_EVERY), dropped()
-        strike(LineFaults(drop_every=every, torn_share=0.3))
-        eventually(lambda: dropped() >= before + _LOST_REPLIES, 30, f"{_LOST_REPLIES} replies are lost")
-        strike(None)
-        return f"every {every}th reply was lost, {dropped() - before} of them"
-
-    return drop_replies
 
 
 def _strict(url: str) -> str:

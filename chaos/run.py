@@ -12,7 +12,7 @@ from typing import Final
 from tests.support import eventually
 
 from chaos.checker import Evidence, check
-from chaos.deployments import Deployment
+from chaos.faults import Deployment
 from chaos.journal import Journal
 from chaos.load import Load
 from chaos.report import Report
@@ -115,7 +115,7 @@ async def _conclude(deployment: Deployment, load: Load, journal: Journal) -> Sna
     try:
         await _drain(store, journal)
         await load.settler.settle_all(store)
-        return await take_snapshot(store, deployment.masters())
+        return await take_snapshot(store, deployment.read)
     finally:
         await store.close()
 

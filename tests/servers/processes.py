@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -44,10 +45,10 @@ def _end_all(our_pid: int) -> None:
 
 
 class ServerProcess:
-    """A process in a group of its own, with its output in a file."""
+    """A process in a group of its own, with its output in a file; `user` is for servers that refuse to run as root."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
-        self._process = _launcher().submit(_launch, _dying_with_us(command), log).result()
+    def __init__(self, command: Sequence[str], log: Path, user: str | None = None) -> None:
+        self._process = _launcher().submit(_launch, _dying_with_us(command, user), log).result()
         self.pid = self._process.pid
         self._frozen = False
 
@@ -76,12 +77,12 @@ class ServerProcess:
         self._signal(signal.SIGKILL)
         self._process.wait(10)
 
-    def stop(self, timeout: float = 10.0) -> None:
-        """SIGTERM, and SIGKILL if that is not enough."""
+    def stop(self, timeout: float = 10.0, number: int = signal.SIGTERM) -> None:
+        """SIGTERM or the given signal, and SIGKILL if that is not enough."""
         if self.frozen:
             self.thaw()
         if self.alive:
-            self._process.terminate()
+            self._process.send_signal(number)
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -97,14 +98,49 @@ class ServerProcess:
 def _launch(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as sink:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=log.parent,  # ours may be closed to another user
         )
 
 
-def _dying_with_us(command: Sequence[str]) -> list[str]:
+def _dying_with_us(command: Sequence[str], user: str | None) -> list[str]:
     """The command with the kernel's promise to kill it when we are gone, even by SIGKILL; other systems do without."""
     setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
+    if not setpriv:
+        assert user is None, "setpriv is needed to run servers as another user; it is part of util-linux"
+        return list(command)
+    # One call for both: a change of the user takes the kernel's promise back.
+    return [setpriv, *_becoming(user), "--pdeathsig", "KILL", *command]
+
+
+@cache
+def server_user() -> str | None:
+    """Whom servers run as that refuse root, as PostgreSQL and its helpers do; everybody else runs them as oneself."""
+    return "postgres" if os.geteuid() == 0 else None
+
+
+def own_directory(prefix: str) -> Path:
+    """A new directory that belongs to the user of these servers."""
+    directory = Path(tempfile.mkdtemp(prefix=prefix))
+    if user := server_user():
+        shutil.chown(directory, user, user)
+    return directory
+
+
+def run_as(user: str | None, *command: str | Path, cwd: Path) -> str:
+    """Runs a program to its end, as this user if one is given, and returns what it printed; fails if it failed."""
+    words = ["setpriv", *_becoming(user), *map(str, command)] if user else list(map(str, command))
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{command[0]}: {done.stderr or done.stdout}"
+    return done.stdout
+
+
+def _becoming(user: str | None) -> list[str]:
+    return ["--reuid", user, "--regid", user, "--init-groups"] if user else []
 
 
 @cache

@@ -1,10 +1,10 @@
-"""A line to a Redis server that loses replies, is slow, goes dead or breaks: by count or by a seed, and it counts.
+"""A line to a server that loses replies, is slow, goes dead or breaks: by count or by a seed, and it counts.
 
-It reads the protocol: a fault strikes one whole reply, after the server has carried out the request. A reply that
-is dropped takes its connection with it, as a broken line does; in a pipeline, the replies before it arrive and
-those behind it are lost too. Replies to what a client sends when it connects are never counted or dropped, so that
-even `drop_every=2` leaves a line that can be used. Connections that subscribe, monitor or replicate are passed
-through without counting.
+It reads the protocol of Redis, or that of PostgreSQL with `wire=PostgresWire`: a fault strikes one whole reply, after
+the server has carried out the request. A reply that is dropped takes its connection with it, as a broken line does; in
+a pipeline, the replies before it arrive and those behind it are lost too. Replies to what a client sends when it
+connects are never counted or dropped, so that even `drop_every=2` leaves a line that can be used. Connections that
+subscribe, monitor or replicate are passed through without counting.
 """
 
 from __future__ import annotations
@@ -18,34 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from tests.servers.ports import server_port
 from tests.servers.redis_server import HOST
-from tests.servers.resp import Frames, command_of, is_push
+from tests.servers.resp import RespWire
+from tests.servers.wire import Reply, Wire
 
 Answer = TypeVar("Answer")
 
 _CHUNK_BYTES = 65_536
-#: What clients send when they connect, or to see whether somebody is there.
-HANDSHAKE: Final = frozenset(
-    {
-        "HELLO",
-        "AUTH",
-        "CLIENT",
-        "SELECT",
-        "PING",
-        "READONLY",
-        "COMMAND",
-        "INFO",
-        "CLUSTER",
-        "ROLE",
-        "REPLCONF",
-        "ASKING",
-    }
-)
-#: From here on, replies do not belong to requests any more.
-STREAMS: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "SYNC", "PSYNC"})
 
 
 @dataclass(frozen=True)
@@ -63,9 +45,9 @@ class LineFaults:
     #: Only replies to these commands count; None means all but the handshake.
     commands: frozenset[str] | None = None
 
-    def counts(self, command: str) -> bool:
+    def counts(self, command: str, handshake: frozenset[str]) -> bool:
         """Whether replies to this command are counted and may be lost."""
-        return command in self.commands if self.commands is not None else command not in HANDSHAKE
+        return command in self.commands if self.commands is not None else command not in handshake
 
 
 @dataclass
@@ -86,7 +68,15 @@ class Struck:
 class FaultProxy:
     """A loopback port that forwards to a server; its faults can be changed while it runs, from any thread."""
 
-    def __init__(self, upstream: tuple[str, int], *, seed: int = 0, faults: LineFaults | None = None) -> None:
+    def __init__(
+        self,
+        upstream: tuple[str, int],
+        *,
+        seed: int = 0,
+        faults: LineFaults | None = None,
+        wire: type[Wire] = RespWire,
+    ) -> None:
+        self._wire = wire
         self.faults = faults or LineFaults()
         self.struck = Struck()
         self.port = server_port()
@@ -209,7 +199,8 @@ class FaultProxy:
         except OSError:
             writer.transport.abort()
             return
-        line = _Line(self._decide, self._flowing, self.struck, _End(reader, writer), _End(far_reader, far_writer))
+        ends = _End(reader, writer), _End(far_reader, far_writer)
+        line = _Line(self._decide, self._flowing, self.struck, self._wire(), *ends)
         self._lines.add(line)
         try:
             await line.carry()
@@ -220,7 +211,7 @@ class FaultProxy:
     def _decide(self, command: str) -> _Fate:
         """What happens to the next reply; the one place where faults are drawn and counted."""
         faults, struck = self.faults, self.struck
-        if not faults.counts(command):
+        if not faults.counts(command, self._wire.handshake):
             return _Fate()
         struck.replies += 1
         delay_ms = self._random.uniform(0, faults.longest_delay_ms) if faults.longest_delay_ms else 0.0
@@ -264,16 +255,16 @@ class _Line:
     """One connection through the proxy."""
 
     def __init__(
-        self, decide: Callable[[str], _Fate], flowing: asyncio.Event, struck: Struck, near: _End, far: _End
+        self, decide: Callable[[str], _Fate], flowing: asyncio.Event, struck: Struck, wire: Wire, near: _End, far: _End
     ) -> None:
         self._decide = decide
         self._flowing = flowing
         self._struck = struck
+        self._wire = wire
         self._near = near
         self._far = far
         #: The commands that wait for their replies.
         self.asked: deque[str] = deque()
-        self._is_stream = False
         self._broken = asyncio.Event()
         self.ended = asyncio.Event()
 
@@ -296,41 +287,36 @@ class _Line:
         self._far.writer.transport.abort()
 
     async def _forward_requests(self) -> None:
-        frames = Frames()
         while data := await self._near.reader.read(_CHUNK_BYTES):
             await self._flowing.wait()
-            if not self._is_stream:
-                self._note([command_of(request) for request in frames.feed(data)])
+            if not self._wire.is_stream:
+                commands = self._wire.requests(data)
+                self._struck.requests += len(commands)
+                self.asked.extend(commands)
             self._far.writer.write(data)
             await self._far.writer.drain()
 
-    def _note(self, commands: list[str]) -> None:
-        self._struck.requests += len(commands)
-        self.asked.extend(commands)
-        self._is_stream = any(command in STREAMS for command in commands)
-
     async def _forward_replies(self) -> None:
-        frames = Frames()
         with suppress(_LineBroke):
             while data := await self._far.reader.read(_CHUNK_BYTES):
                 await self._flowing.wait()
-                if self._is_stream:
+                if self._wire.is_stream:
                     self._near.writer.write(data)
                 else:
-                    await self._deliver(frames.feed(data))
+                    await self._deliver(self._wire.replies(data))
                 await self._near.writer.drain()
 
-    async def _deliver(self, replies: list[bytes]) -> None:
+    async def _deliver(self, replies: list[Reply]) -> None:
         for reply in replies:
-            if is_push(reply):
-                self._near.writer.write(reply)
+            if not reply.is_answer:
+                self._near.writer.write(reply.data)
                 continue
             fate = self._decide(self.asked.popleft())
             if fate.delay_ms:
                 await asyncio.sleep(fate.delay_ms / 1_000)
             if fate.dropped:
-                await self._break_off(reply if fate.torn else b"")
-            self._near.writer.write(reply)
+                await self._break_off(reply.data if fate.torn else b"")
+            self._near.writer.write(reply.data)
 
     async def _break_off(self, reply: bytes) -> None:
         self._near.writer.write(reply[: len(reply) // 2])

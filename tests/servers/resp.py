@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Final
+
+from tests.servers.wire import Reply
+
 #: Types whose head is followed by so many elements for each one counted.
 _AGGREGATES = {b"*": 1, b"~": 1, b">": 1, b"%": 2, b"|": 2}
 #: Types whose head is followed by so many bytes.
 _BLOBS = {b"$", b"=", b"!"}
+
+
+#: From here on, replies do not belong to requests any more.
+_STREAMS: Final = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "SYNC", "PSYNC"})
+
+
+class RespWire:
+    """One connection to a Redis server."""
+
+    handshake: ClassVar = frozenset(
+        {"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "READONLY", "COMMAND", "INFO", "CLUSTER", "ROLE", "REPLCONF"}
+        | {"ASKING"}
+    )
+
+    def __init__(self) -> None:
+        self.is_stream = False
+        self._requests = Frames()
+        self._replies = Frames()
+
+    def requests(self, data: bytes) -> list[str]:
+        """The commands that these bytes complete."""
+        commands = [command_of(request) for request in self._requests.feed(data)]
+        self.is_stream = any(command in _STREAMS for command in commands)
+        return commands
+
+    def replies(self, data: bytes) -> list[Reply]:
+        """The replies that these bytes complete."""
+        return [Reply(frame, not is_push(frame)) for frame in self._replies.feed(data)]
 
 
 class Frames:

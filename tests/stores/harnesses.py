@@ -9,7 +9,9 @@ from holdfast.stores.contract import Store
 from holdfast.testing.clock import SteppedClock
 from holdfast.testing.faulty import FaultyStore, no_faults
 from holdfast.testing.harness import DecoratedHarness, SqliteHarness, SqliteMemoryHarness, StoreHarness
+from tests.postgres.harness import postgres_harness
 from tests.servers.harness import cluster_harness, server_harness
+from tests.servers.postgres_shared import shared_durable_postgres
 from tests.servers.shared import shared_cluster, shared_durable_server
 
 
@@ -26,4 +28,5 @@ HARNESSES: dict[str, Callable[[Path], StoreHarness]] = {
     "valkey": lambda _directory: server_harness(shared_durable_server("valkey")),
     "redis-cluster": lambda _directory: cluster_harness(shared_cluster("redis")),
     "valkey-cluster": lambda _directory: cluster_harness(shared_cluster("valkey")),
+    "postgres": lambda _directory: postgres_harness(shared_durable_postgres()),
 }

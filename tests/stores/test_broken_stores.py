@@ -84,7 +84,7 @@ SHORT_RUN = settings(
 MAY_BE_MISSED = 9
 
 
-@pytest.mark.parametrize("harness", ["sqlite-file", "redis"])
+@pytest.mark.parametrize("harness", ["sqlite-file", "redis", "postgres"])
 @pytest.mark.parametrize("broken", BROKEN_STORES, ids=lambda broken: broken.__name__)
 def test_broken_store_is_caught(broken: type[BrokenStore], harness: str, tmp_path: Path) -> None:
     [case] = [case for case in CASES if str(case) == CAUGHT_BY[broken.__name__]]

@@ -28,7 +28,14 @@ PROFILE = settings(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("harness", "share"),
-    [("sqlite-file", 1.0), ("sqlite-memory", 1.0), ("redis", 0.6), ("valkey", 0.3), ("redis-cluster", 0.2)],
+    [
+        ("sqlite-file", 1.0),
+        ("sqlite-memory", 1.0),
+        ("redis", 0.6),
+        ("valkey", 0.3),
+        ("redis-cluster", 0.2),
+        ("postgres", 0.3),
+    ],
 )
 def test_store_equals_the_model(harness: str, share: float, tmp_path: Path) -> None:
     machine = state_machine(lambda: HARNESSES[harness](tmp_path))

@@ -19,10 +19,11 @@ from holdfast.bench.setting import Setting, Sizes
 @click.option("--url", metavar="URL", help="Measure this store instead of a fresh SQLite file; it keeps the tasks.")
 @click.option(
     "--store",
-    type=click.Choice(["sqlite", "redis"]),
+    type=click.Choice(["sqlite", "redis", "postgres"]),
     default="sqlite",
     show_default=True,
-    help="A store of the bench's own: fresh SQLite files, or a redis-server with its append-only file on.",
+    help="A store of the bench's own: fresh SQLite files, a redis-server with its append-only file on, or a PostgreSQL "
+    "with fsync and synchronous_commit on.",
 )
 @click.option("--tasks", type=click.IntRange(min=100), metavar="N", help="Tasks to drain and to enqueue in bulk.")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of the worker.")
@@ -57,9 +58,8 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
         sizes = dataclasses.replace(sizes, tasks=tasks, bare=min(tasks, sizes.bare))
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place,
-        _own_server(store, Path(place)) if url is None else nullcontext(url) as target,
+        _own_store(store, Path(place)) if url is None else nullcontext((url, "")) as (target, described),
     ):
-        described = "redis-server with appendfsync everysec" if store == "redis" and url is None else ""
         report = _run(Setting(Path(place), sizes, target, described), full=full)
     if output is not None:
         output.write_bytes(report.as_json())
@@ -67,14 +67,16 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
 
 
 @contextmanager
-def _own_server(store: str, place: Path) -> Iterator[str | None]:
+def _own_store(store: str, place: Path) -> Iterator[tuple[str | None, str]]:
+    """The URL of a fresh store, and what it is, in words."""
     if store == "sqlite":
-        yield None
+        yield None, ""
         return
-    from holdfast.bench.servers import redis_server
+    from holdfast.bench.servers import OWN_SERVERS
 
-    with redis_server(place) as url:
-        yield url
+    server = OWN_SERVERS[store]
+    with server.start(place) as url:
+        yield url, server.described
 
 
 def _run(setting: Setting, *, full: bool) -> Report:

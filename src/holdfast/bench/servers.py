@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from holdfast.errors import BadOption, StoreUnavailable
 
 _START_S = 10.0
+#: What Redis and PostgreSQL say when clients may come; an open port is too early, they may still be recovering.
+_READY = re.compile(rb"ready to accept connections", re.IGNORECASE)
+_POSTGRES_PROGRAMS = Path("/usr/lib/postgresql")
 
 
 @contextmanager
@@ -23,14 +31,76 @@ def redis_server(directory: Path) -> Iterator[str]:
         raise BadOption("--store redis needs redis-server; on Debian: apt install redis-server, or name one with --url")
     port = _free_port()
     words = f"--port {port} --bind 127.0.0.1 --save --appendonly yes --appendfsync everysec --dir".split()
-    with (directory / "redis.txt").open("wb") as log:
-        process = subprocess.Popen([binary, *words, str(directory)], stdout=log, stderr=log)  # noqa: S603
-    try:
-        _until_open(port, process)
+    command = [binary, *words, str(directory)]
+    with _running("redis-server", command, directory / "redis.txt", signal.SIGTERM):
         yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def postgres_server(directory: Path) -> Iterator[str]:
+    """The URL of a PostgreSQL as `initdb` makes it, with fsync and synchronous_commit on."""
+    place, who = directory / "postgres", _owner()
+    place.mkdir()
+    if who:
+        directory.chmod(0o711)  # PostgreSQL refuses root: another user passes through
+        shutil.chown(place, who["user"], who["group"])
+    names = ["--username", "postgres", "--auth", "trust", "--no-locale", "--encoding", "UTF8"]
+    made = subprocess.run(  # noqa: S603
+        [_postgres_program("initdb"), "--pgdata", str(place / "data"), *names],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place,
+        **who,
+    )
+    if made.returncode:
+        raise StoreUnavailable(f"initdb: {made.stderr.strip()}")
+    port = _free_port()
+    safe = [word for name in ("fsync", "full_page_writes", "synchronous_commit") for word in ("-c", f"{name}=on")]
+    words = ["-D", str(place / "data"), "-k", str(place), "-h", "127.0.0.1", "-p", str(port), *safe]
+    command = [_postgres_program("postgres"), *words]
+    with _running("postgres", command, directory / "postgres.txt", signal.SIGINT, **who):
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    """A server that the bench starts, and what it is, in words."""
+
+    start: Callable[[Path], AbstractContextManager[str]]
+    described: str
+
+
+OWN_SERVERS: Final[Mapping[str, OwnServer]] = {
+    "redis": OwnServer(redis_server, "redis-server with appendfsync everysec"),
+    "postgres": OwnServer(postgres_server, "PostgreSQL with fsync and synchronous_commit on"),
+}
+
+
+@contextmanager
+def _running(name: str, command: Sequence[str], log: Path, end: signal.Signals, **who: Any) -> Iterator[None]:
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink, cwd=log.parent, **who)  # noqa: S603
+    try:
+        _until_ready(name, log, process)
+        yield
     finally:
-        process.terminate()
+        process.send_signal(end)
         process.wait(_START_S)
+
+
+def _owner() -> dict[str, Any]:
+    """Whom to run PostgreSQL as if we are root, as arguments of `subprocess`."""
+    return {"user": "postgres", "group": "postgres", "extra_groups": ()} if os.geteuid() == 0 else {}
+
+
+def _postgres_program(name: str) -> str:
+    """From the path, or where Debian keeps the programs of each version."""
+    kept = sorted(_POSTGRES_PROGRAMS.glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    found = shutil.which(name) or (str(kept[-1]) if kept else None)
+    if found is None:
+        raise BadOption(f"--store postgres needs {name}; on Debian: apt install postgresql, or name one with --url")
+    return found
 
 
 def _free_port() -> int:
@@ -39,11 +109,11 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _until_open(port: int, process: subprocess.Popen[bytes]) -> None:
+def _until_ready(name: str, log: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _START_S
     while process.poll() is None and time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        if _READY.search(log.read_bytes()):
+            return
         time.sleep(0.02)
-    raise StoreUnavailable(f"redis-server did not start on port {port}")
+    lines = log.read_text(errors="replace").splitlines() or ["it said nothing"]
+    raise StoreUnavailable(f"{name} did not start: {lines[-1]}")

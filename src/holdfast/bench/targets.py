@@ -15,6 +15,8 @@ _EVERYWHERE: Final = {
     "due_earliest": at_least(0),
     "due_p99": at_most(250),
     "drain_large_share": at_least(80),
+    "promote_large_share": at_least(80),
+    "reserve_delayed_share": at_least(80),
     "idle_cpu": at_most(1),
 }
 #: By the scheme of the store's URL.
@@ -30,6 +32,14 @@ TARGETS: Final[Mapping[str, Mapping[str, Target]]] = {
         "drain": at_least(20_000),
         "drain_share": at_least(40),
         "enqueue_one_sync": at_least(6_000),
+        "enqueue_bulk": at_least(50_000),
+    },
+    "postgresql": {
+        **_EVERYWHERE,
+        "pickup_p50": at_most(5),
+        "pickup_p99": at_most(20),
+        "drain": at_least(20_000),
+        "drain_share": at_least(40),
         "enqueue_bulk": at_least(50_000),
     },
 }

@@ -12,7 +12,8 @@ from holdfast.stores.redaction import hidden
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 _REDIS = frozenset({"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"})
-_NOT_YET = frozenset({"postgresql", "postgres", "http", "https"})
+_POSTGRES = frozenset({"postgresql", "postgres"})
+_NOT_YET = frozenset({"http", "https"})
 #: A comma in front of another URL; those inside of one (the hosts of a cluster, a file name) stay.
 _BETWEEN_URLS = re.compile(r",(?=[a-z][a-z0-9+]*://)")
 
@@ -47,9 +48,17 @@ def _open_one(url: str, clock: Clock | None) -> Store:
         from holdfast.stores.redis.opening import open_redis
 
         return open_redis(url, clock or SystemClock())
+    if scheme in _POSTGRES:
+        from holdfast.stores.postgres.opening import open_postgres
+
+        return open_postgres(url, clock or SystemClock())
     if scheme in _NOT_YET:
-        raise BadUrl(f"{redacted(url)}: this version of Holdfast has no {scheme} store; use {DEFAULT_URL} or redis://")
-    raise BadUrl(f"{redacted(url)!r} is not a store URL; write {DEFAULT_URL} or redis://localhost:6379/0")
+        raise BadUrl(
+            f"{redacted(url)}: this version of Holdfast has no {scheme} store; use {DEFAULT_URL}, redis:// or postgresql://"
+        )
+    raise BadUrl(
+        f"{redacted(url)!r} is not a store URL; write {DEFAULT_URL}, redis://localhost:6379/0 or postgresql://user:password@localhost/database"
+    )
 
 
 def sqlite_path(url: str) -> str:

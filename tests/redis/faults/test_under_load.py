@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from chaos.deployments import (
-    Deployment,
     of_cluster,
     of_line,
     of_proxied_cluster,
@@ -16,6 +15,7 @@ from chaos.deployments import (
     of_sentinels,
     of_server,
 )
+from chaos.faults import Deployment
 from chaos.report import Report
 from chaos.run import run_faults
 

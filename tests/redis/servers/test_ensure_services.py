@@ -11,6 +11,17 @@ import pytest
 from tests.support import ROOT
 
 TOOLS = ("bash", "env")
+#: Each program that is looked for, and the package that has it.
+PACKAGES = {
+    "redis-server": "redis-server",
+    "openssl": "openssl",
+    "initdb": "postgresql",
+    "pgbouncer": "pgbouncer",
+    "patroni": "patroni",
+    "etcd": "etcd-server",
+}
+#: Looked for in other places than the path too, where a test cannot hide it.
+NEVER_HIDDEN = {"initdb", "pgbouncer"}
 
 
 def run_with(directory: Path, programs: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -33,16 +44,25 @@ def run_with(directory: Path, programs: dict[str, str]) -> subprocess.CompletedP
     )
 
 
+def all_but(*missing: str) -> dict[str, str]:
+    return {name: "exit 9" for name in PACKAGES if name not in missing}
+
+
 def test_quiet_when_all_is_there(tmp_path: Path) -> None:
-    done = run_with(tmp_path, {"redis-server": "exit 9", "openssl": "exit 9", "apt-get": "exit 9"})
+    done = run_with(tmp_path, {**all_but(), "apt-get": "exit 9"})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    "programs", [{"id": "echo 1000", "apt-get": "exit 9"}, {"id": "echo 0"}], ids=["user", "no apt"]
-)
-def test_one_line_when_it_cannot_install(tmp_path: Path, programs: dict[str, str]) -> None:
-    done = run_with(tmp_path, {"openssl": "exit 9", **programs})
+@pytest.mark.parametrize("missing", sorted(PACKAGES.keys() - NEVER_HIDDEN))
+def test_one_line_when_it_must_not_install(tmp_path: Path, missing: str) -> None:
+    done = run_with(tmp_path, {**all_but(missing), "id": "echo 1000", "apt-get": "exit 9"})
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == "the tests start servers of their own; please install: redis-server\n"
+    assert done.stderr == f"the tests start servers of their own; please install: {PACKAGES[missing]}\n"
+
+
+def test_one_line_when_it_cannot_install(tmp_path: Path) -> None:
+    done = run_with(tmp_path, {**all_but("redis-server", "etcd"), "id": "echo 0"})
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "the tests start servers of their own; please install: redis-server etcd-server\n"

@@ -1,0 +1,54 @@
+"""What a deployment is, and the faults that all kinds of servers can suffer.
+
+A fault takes the key of the partition to strike and a source of chance; it returns when the servers are whole again,
+and says what it did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from tests.servers.proxy import LineFaults
+from tests.support import eventually
+
+from chaos.snapshot import Reading
+
+Fault = Callable[[str, Random], str]
+#: So many replies are lost each time that a line goes bad.
+_LOST_REPLIES: Final = 200
+_DROP_EVERY: Final = (3, 7, 20, 50)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Servers that run, how to reach them, and what can happen to them."""
+
+    name: str
+    url: str
+    #: Reads its records at the end, past the store.
+    read: Reading
+    heal: Callable[[], Any]
+    faults: Mapping[str, Fault]
+
+
+def drops(strike: Callable[[LineFaults | None], None], dropped: Callable[[], int]) -> Fault:
+    """Loses replies on lines that `strike` makes bad, until `dropped` says that there were enough."""
+
+    def drop_replies(_key: str, random: Random) -> str:
+        every, before = random.choice(_DROP_EVERY), dropped()
+        strike(LineFaults(drop_every=every, torn_share=0.3))
+        eventually(lambda: dropped() >= before + _LOST_REPLIES, 30, f"{_LOST_REPLIES} replies are lost")
+        strike(None)
+        return f"every {every}th reply was lost, {dropped() - before} of them"
+
+    return drop_replies
+
+
+def wait_seconds(seconds: float) -> None:
+    """Lets time pass in which a fault lasts."""
+    until = time.monotonic() + seconds
+    eventually(lambda: time.monotonic() >= until, 2 * seconds + 10, f"{seconds:g} s have passed")

@@ -1,0 +1,1 @@
+"""The PostgreSQL store: one partition in one schema, one function a transition."""

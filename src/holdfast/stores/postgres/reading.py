@@ -1,0 +1,145 @@
+"""What the functions answer, as our records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.lifecycle import Verdict
+from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.core.task import Attempt, Enqueued, Failure, Lapsed, NewTask, State, Task
+from holdfast.stores.contract import Discard, QueueCounts, WorkerRecord
+
+_policy_decoder = msgspec.json.Decoder(RetryPolicy)
+_headers_decoder = msgspec.json.Decoder(dict[str, str])
+_failure_decoder = msgspec.json.Decoder(Failure)
+_record_decoder = msgspec.json.Decoder(WorkerRecord)
+Row = Sequence[Any]
+
+
+def policy_of(text: str | None) -> RetryPolicy:
+    """The policy of its column."""
+    return DEFAULT_POLICY if text is None else _policy_decoder.decode(text)
+
+
+def headers_of(text: str | None) -> dict[str, str]:
+    """The headers of their column."""
+    return {} if text is None else _headers_decoder.decode(text)
+
+
+def enqueued(task: NewTask, row: Row) -> Enqueued:
+    """The answer for a task that was not recorded."""
+    outcome, _, _, known_id, known_type = row
+    if outcome == "known":
+        return Enqueued(known_id, created=False)
+    name = {
+        "task_id": f"task_id {task.task_id}",
+        "request_id": f"request_id {task.request_id!r} in queue {task.queue!r}",
+    }[outcome]
+    return Enqueued(known_id, created=False, conflict=f"{name} already stands for another {known_type} call")
+
+
+def verdict(applied: bool, repeated: bool, reason: str, state: str | None) -> Verdict:
+    """One verdict."""
+    return Verdict(applied, repeated, reason, None if state is None else State(state))
+
+
+def lapsed(row: Row) -> Lapsed:
+    """One claim whose lease has run out."""
+    task_id, token, attempt, policy, worker_id = row
+    return Lapsed(task_id, token, attempt, policy_of(policy), worker_id)
+
+
+def task(row: Row, *, with_history: bool = True) -> Task:
+    """One task."""
+    state = State(row[3])
+    is_claimed = state is State.CLAIMED
+    return Task(
+        task_id=row[0],
+        type=row[1],
+        queue=row[2],
+        state=state,
+        priority=row[4],
+        attempt=row[5],
+        deliveries=row[6],
+        created_at_ms=row[7],
+        run_at_ms=row[8],
+        finished_at_ms=row[9],
+        worker_id=row[10] if is_claimed else None,
+        claimed_at_ms=row[11] if is_claimed else None,
+        lease_expires_at_ms=row[12],
+        cancel_requested=row[13],
+        progress=row[14],
+        reason=row[15],
+        request_id=row[16],
+        payload=row[17],
+        headers=headers_of(row[18]),
+        policy=policy_of(row[19]),
+        result=row[20] if with_history else None,
+        history=_history(state, row) if with_history else (),
+    )
+
+
+def _history(state: State, row: Row) -> tuple[Attempt, ...]:
+    ended = [_attempt(entry) for entry in row[21] or ()]
+    if state is State.SUCCEEDED:
+        # The claim that succeeded is the last one, and stays with the finished task.
+        ended.append(_attempt((row[6], row[5], row[10], "succeeded", row[11], row[9], None)))
+    return tuple(ended)
+
+
+def _attempt(entry: Row) -> Attempt:
+    delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error = entry
+    return Attempt(
+        delivery=delivery,
+        attempt=attempt,
+        worker_id=worker_id,
+        outcome=outcome,
+        started_at_ms=started_at_ms,
+        ended_at_ms=ended_at_ms,
+        error=None if error is None else _failure_decoder.decode(error),
+    )
+
+
+def discard(row: Row) -> Discard:
+    """The record of one discarded task."""
+    task_id, task_type, queue, payload, reason, discarded_at_ms, error = row
+    failure = _failure_decoder.decode(error) if error else None
+    return Discard(
+        task_id=task_id,
+        type=task_type,
+        queue=queue,
+        payload=payload,
+        reason=reason,
+        discarded_at_ms=discarded_at_ms,
+        error=f"{failure.type}: {failure.message}" if failure else "",
+    )
+
+
+def worker(row: Row) -> WorkerRecord:
+    """One worker heard of."""
+    record, started_at_ms, seen_at_ms, alive = row
+    return msgspec.structs.replace(
+        _record_decoder.decode(record), started_at_ms=started_at_ms, seen_at_ms=seen_at_ms, alive=alive
+    )
+
+
+def counts(rows: Sequence[Row]) -> list[QueueCounts]:
+    """Depths of all queues; a paused one has a row without a state."""
+    depths: dict[str, dict[State, int]] = {}
+    oldest: dict[str, int] = {}
+    paused: set[str] = set()
+    for queue, state, number, oldest_ms in rows:
+        states = depths.setdefault(queue, {})
+        if state is None:
+            paused.add(queue)
+            continue
+        states[State(state)] = number
+        if state == State.READY:
+            oldest[queue] = oldest_ms
+    return [
+        QueueCounts(queue=queue, paused=queue in paused, states=depths[queue], oldest_ready_ms=oldest.get(queue))
+        for queue in sorted(depths)
+    ]

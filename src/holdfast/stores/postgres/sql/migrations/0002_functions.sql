@@ -1,0 +1,12 @@
+-- oldest code: 1
+-- What the code calls. Each is one statement for its caller, and so one round trip and one transaction.
+-- include: functions/standing.sql
+-- include: functions/enqueue.sql
+-- include: functions/changes.sql
+-- include: functions/reserve.sql
+-- include: functions/extend.sql
+-- include: functions/upkeep.sql
+-- include: functions/prune.sql
+-- include: functions/duties.sql
+-- include: functions/looking.sql
+-- include: functions/partitions.sql

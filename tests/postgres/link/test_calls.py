@@ -1,0 +1,359 @@
+"""Calls on one server: lost replies, restarts, several event loops, forks, cancelled callers, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.postgres.database import Database, open_database
+from holdfast.stores.postgres.failures import NotMigrated
+from holdfast.stores.postgres.urls import parse_postgres_url
+from tests.postgres.link.helpers import Callers, Wire, ids_in, in_thread, make_schema, one_line, opened, until
+from tests.servers.postgres import PostgresServer
+
+OURS = "application_name = 'holdfast'"
+
+
+@pytest.mark.parametrize("prepare", ["on", "off"])
+def test_arguments_and_rows_arrive_as_they_are(url: str, prepare: str) -> None:
+    async def scenario() -> None:
+        async with opened(url, prepare=prepare) as database:
+            for _ in range(10):
+                rows = await database.call("echo", ["über", None], [9007199254740993, -1], [b"\x00\xff", None], True)
+                assert rows == [("über", 9007199254740993, b"\x00\xff", True), (None, -1, None, True)]
+                assert await database.call("echo", [], [], [], None) == []
+            assert await database.call("record", "a", b"1") == [("created",)]
+            assert await database.call("record", "a", b"1") == [("known",)]
+
+    asyncio.run(scenario())
+
+
+def test_each_schema_is_a_world_of_its_own(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as database:
+            await database.call("record", "a", b"")
+            async with opened(url, schema="other") as other:
+                with pytest.raises(NotMigrated, match="run: holdfast migrate"):
+                    await other.call("levels")
+            make_schema(url, "third")
+            async with opened(url, schema="third") as third:
+                assert await ids_in(third) == set()
+
+    asyncio.run(scenario())
+
+
+def test_lost_replies_are_asked_for_again(url: str, postgres_server: PostgresServer) -> None:
+    async def scenario(url: str, wire: Wire) -> None:
+        async with opened(url) as database:
+            callers = Callers(database)
+            await callers.more(300)
+            acknowledged = await callers.stop()
+            assert callers.gave_up == 0
+            assert await ids_in(database) >= acknowledged
+        assert wire.dropped > 30
+
+    with Wire(postgres_server.address, drop_every=7) as wire:
+        asyncio.run(scenario(wire.url_for(url, postgres_server.port), wire))
+
+
+def test_connections_that_broke_while_idle_are_not_used(url: str, postgres_server: PostgresServer) -> None:
+    async def scenario(url: str, wire: Wire) -> None:
+        async with opened(url) as database:
+            await asyncio.gather(*(database.call("record", f"{number}", b"") for number in range(20)))
+            before = wire.answers
+            assert await in_thread(wire.cut) > 1
+            assert await database.call("record", "after", b"") == [("created",)]
+            # Told by the end of the old connections, not by a failure: a greeting and the call, once each.
+            assert wire.answers - before == 2
+
+    with Wire(postgres_server.address) as wire:
+        asyncio.run(scenario(wire.url_for(url, postgres_server.port), wire))
+
+
+def test_restart_goes_unnoticed(durable_postgres: PostgresServer, durable_database_url: str) -> None:
+    async def scenario() -> None:
+        async with opened(durable_database_url, deadline="60s") as database:
+            callers = Callers(database)
+            for kill in (False, True):
+                await callers.more()
+                await in_thread(lambda kill=kill: durable_postgres.restart(kill=kill))
+                await callers.more()
+            acknowledged = await callers.stop()
+            assert callers.gave_up == 0
+            assert await ids_in(database) >= acknowledged
+
+    make_schema(durable_database_url)
+    asyncio.run(scenario())
+
+
+def test_terminated_backends_go_unnoticed(url: str, postgres_server: PostgresServer, database: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as link:
+            callers = Callers(link)
+            for _ in range(5):
+                await callers.more(20)
+                assert await in_thread(postgres_server.terminate_backends, f"{OURS} AND datname = '{database}'")
+            acknowledged = await callers.stop()
+            assert callers.gave_up == 0
+            assert await ids_in(link) >= acknowledged
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_statements_go_unnoticed(url: str, postgres_server: PostgresServer, database: str) -> None:
+    cancel = f"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE {OURS} AND datname = %s AND state = 'active'"
+
+    async def scenario() -> None:
+        async with opened(url) as link:
+            resting = asyncio.create_task(link.call("rest", 1.0))
+            await until(lambda: postgres_server.query(cancel, database), "a statement to cancel")
+            assert await resting == [(True,)]
+
+    asyncio.run(scenario())
+
+
+def test_frozen_server_is_given_up_after_the_deadline(url: str, postgres_server: PostgresServer) -> None:
+    async def scenario() -> None:
+        async with opened(url, deadline="400ms") as database:
+            await database.call("record", "a", b"")
+            postgres_server.freeze()
+            with pytest.raises(StoreUnavailable) as caught:
+                await database.call("record", "b", b"")
+            assert "no answer" in one_line(caught.value)
+            postgres_server.thaw()
+        async with opened(url) as database:
+            await database.call("record", "b", b"")
+
+    asyncio.run(scenario())
+
+
+def test_many_calls_share_few_connections(url: str, postgres_server: PostgresServer, database: str) -> None:
+    connections = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND datname = %s"
+
+    async def scenario() -> None:
+        async with opened(url, connections=5, deadline="60s") as link:
+            await asyncio.gather(*(link.call("record", f"{number}", b"") for number in range(500)))
+            assert len(await ids_in(link)) == 500
+            assert await in_thread(postgres_server.value, connections, database) == 5
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_caller_sends_no_cancel_request(url: str, postgres_server: PostgresServer, database: str) -> None:
+    resting = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND datname = %s AND wait_event = 'PgSleep'"
+
+    async def scenario(url: str, wire: Wire) -> None:
+        async with opened(url) as link:
+            call = asyncio.create_task(link.call("rest", 30.0))
+            await until(lambda: postgres_server.value(resting, database) == 1, "the statement runs")
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            # The next call has a connection of its own, and nobody asked the server to stop.
+            assert await link.call("record", "a", b"") == [("created",)]
+            assert await in_thread(postgres_server.value, resting, database) == 1
+        assert wire.cancel_requests == 0
+
+    with Wire(postgres_server.address) as wire:
+        asyncio.run(scenario(wire.url_for(url, postgres_server.port), wire))
+
+
+def test_statement_cannot_time_out_in_the_server(url: str, postgres_server: PostgresServer) -> None:
+    postgres_server.alter(statement_timeout="50ms")
+
+    async def scenario() -> None:
+        async with opened(url) as database:
+            assert await database.call("rest", 0.2) == [(True,)]
+
+    asyncio.run(scenario())
+
+
+# -- transactions -------------------------------------------------------------------------------------------
+
+
+def test_work_is_done_whole_and_again_if_it_must_be(url: str) -> None:
+    tries = 0
+
+    async def work(connection: psycopg.AsyncConnection[Any]) -> int:
+        nonlocal tries
+        tries += 1
+        await connection.execute("INSERT INTO holdfast.recorded (id) VALUES (%s)", (f"try {tries}",))
+        if tries == 1:
+            await connection.execute("SELECT holdfast.refuse('40001')")
+        return tries
+
+    async def scenario() -> None:
+        async with opened(url) as database:
+            assert await database.run(work) == 2
+            assert await ids_in(database) == {"try 2"}
+
+    asyncio.run(scenario())
+
+
+def test_transaction_is_done_once_or_not_at_all(url: str) -> None:
+    async def fail(database: Database) -> None:
+        async with database.transaction() as connection:
+            await connection.execute("INSERT INTO holdfast.recorded (id) VALUES ('rolled back')")
+            raise ZeroDivisionError
+
+    async def scenario() -> None:
+        async with opened(url) as database:
+            async with database.transaction() as connection:
+                await connection.execute("INSERT INTO holdfast.recorded (id) VALUES ('kept')")
+            with pytest.raises(ZeroDivisionError):
+                await fail(database)
+            with pytest.raises(psycopg.errors.SerializationFailure):
+                async with database.transaction() as connection:
+                    await connection.execute("SELECT holdfast.refuse('40001')")
+            assert await ids_in(database) == {"kept"}
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_transaction_is_rolled_back_without_a_cancel_request(
+    url: str, postgres_server: PostgresServer
+) -> None:
+    async def scenario(url: str, wire: Wire) -> None:
+        async with opened(url) as database:
+            begun = asyncio.Event()
+
+            async def change() -> None:
+                async with database.transaction() as connection:
+                    await connection.execute("INSERT INTO holdfast.recorded (id) VALUES ('half')")
+                    begun.set()
+                    await connection.execute("SELECT pg_sleep(0.5)")
+
+            changing = asyncio.create_task(change())
+            await begun.wait()
+            await asyncio.sleep(0)
+            changing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await changing
+            assert await ids_in(database) == set()
+        assert wire.cancel_requests == 0
+
+    with Wire(postgres_server.address) as wire:
+        asyncio.run(scenario(wire.url_for(url, postgres_server.port), wire))
+
+
+# -- event loops, processes, the end ------------------------------------------------------------------------
+
+
+def test_several_event_loops_at_once(url: str) -> None:
+    database = open_database(parse_postgres_url(url))
+    failed: list[BaseException] = []
+
+    def in_a_loop(number: int) -> None:
+        async def scenario() -> None:
+            for step in range(20):
+                assert await database.call("record", f"{number}-{step}", b"") == [("created",)]
+
+        try:
+            asyncio.run(scenario())
+        except BaseException as error:  # noqa: BLE001
+            failed.append(error)
+
+    threads = [threading.Thread(target=in_a_loop, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+    async def at_the_end() -> None:
+        assert len(await ids_in(database)) == 80
+        await database.close()
+
+    asyncio.run(at_the_end())
+
+
+def test_loop_after_loop_leaves_no_connections(url: str, postgres_server: PostgresServer, database: str) -> None:
+    link = open_database(parse_postgres_url(url))
+
+    async def scenario(number: int) -> None:
+        await link.call("record", f"{number}", b"")
+        link.ring(["default"])
+        if number % 2:
+            await link.wait(["default"], 1)
+
+    for number in range(5):
+        asyncio.run(scenario(number))
+    gc.collect()
+    count = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND datname = '{database}'"
+    asyncio.run(until(lambda: postgres_server.value(count) == 0, "all connections are closed"))
+
+
+def _child(database: Any, answers: Connection) -> None:
+    async def scenario() -> None:
+        answers.send(await database.call("record", f"child {os.getpid()}", b""))
+
+    asyncio.run(scenario())
+    answers.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_fork_makes_connections_of_its_own(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as database:
+            assert await database.call("record", "parent", b"") == [("created",)]
+            await database.wait(["default"], 1)
+            context = multiprocessing.get_context("fork")
+            for _ in range(3):
+                ours, theirs = context.Pipe()
+                child = context.Process(target=_in_a_thread, args=(database, theirs))
+                child.start()
+                assert await in_thread(ours.recv) == [("created",)]
+                await in_thread(child.join)
+                assert child.exitcode == 0
+                assert await database.call("record", "parent", b"") == [("known",)]
+            backends = {backend for (backend,) in await database.run(_backends)}
+            assert len(backends) == 4
+
+    async def _backends(connection: psycopg.AsyncConnection[Any]) -> list[tuple[Any, ...]]:
+        return await (await connection.execute("SELECT DISTINCT backend FROM holdfast.recorded")).fetchall()
+
+    asyncio.run(scenario())
+
+
+def _in_a_thread(database: Any, answers: Connection) -> None:
+    # The forked process begins inside the event loop of its parent; a thread has none.
+    thread = threading.Thread(target=_child, args=(database, answers))
+    thread.start()
+    thread.join()
+
+
+def test_closed_database_says_so(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as database:
+            await database.call("record", "a", b"")
+        with pytest.raises(StoreUnavailable, match="the store is closed"):
+            await database.call("record", "b", b"")
+        with pytest.raises(StoreUnavailable, match="the store is closed"):
+            await database.wait(["default"], 1)
+        database.ring(["default"])
+
+    asyncio.run(scenario())
+
+
+def test_close_lets_calls_finish(url: str, postgres_server: PostgresServer) -> None:
+    running: Callable[[], object] = lambda: postgres_server.query(  # noqa: E731
+        f"SELECT 1 FROM pg_stat_activity WHERE {OURS} AND wait_event = 'PgSleep'"
+    )
+
+    async def scenario() -> None:
+        async with opened(url) as database:
+            call = asyncio.create_task(database.call("rest", 0.5))
+            await until(running, "the call runs")
+        assert await call == [(True,)]
+
+    asyncio.run(scenario())

@@ -1,0 +1,78 @@
+"""TLS: the server's certificate is checked if the URL says so, and what is wrong with it is one line."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import BadUrl
+from tests.postgres.link.helpers import make_schema, one_line, opened
+from tests.servers.certificates import make_certificates
+from tests.servers.postgres import PostgresServer
+from tests.servers.processes import server_user
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A server that wants TLS, and the authority of its certificate."""
+
+    server: PostgresServer
+    authority: Path
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    server = PostgresServer()
+    certificates = make_certificates(server.directory)
+    if user := server_user():
+        shutil.chown(certificates.key, user)
+    certificates.key.chmod(0o600)
+    files = {"ssl_cert_file": str(certificates.certificate), "ssl_key_file": str(certificates.key)}
+    server.configure(ssl=True, **files)
+    with server:
+        make_schema(server.url())
+        rules = server.directory / "data" / "pg_hba.conf"
+        rules.write_text(rules.read_text().replace("host all", "hostssl all"))
+        server.query("SELECT pg_reload_conf()")
+        yield Guarded(server, certificates.authority)
+
+
+def refusal(url: str) -> str:
+    async def scenario() -> str:
+        async with opened(url, deadline="5s") as database:
+            with pytest.raises(BadUrl) as caught:
+                await database.call("levels")
+            return one_line(caught.value)
+
+    return asyncio.run(scenario())
+
+
+def test_checked_certificate(guarded: Guarded) -> None:
+    async def scenario() -> None:
+        url = guarded.server.url(sslmode="verify-full", sslrootcert=str(guarded.authority))
+        async with opened(url) as database:
+            await database.call("record", "a", b"", safe=True)
+            database.ring(["default"])
+            assert await database.wait(["default"], 20_000) is True
+
+    asyncio.run(scenario())
+
+
+def test_certificate_of_nobody_we_know(guarded: Guarded, tmp_path: Path) -> None:
+    other = make_certificates(tmp_path).authority
+    url = guarded.server.url(sslmode="verify-full", sslrootcert=str(other))
+    assert "the server's certificate is not trusted; name its authority with ?sslrootcert=FILE" in refusal(url)
+
+
+def test_authority_is_missing(guarded: Guarded, tmp_path: Path) -> None:
+    url = guarded.server.url(sslmode="verify-full", sslrootcert=str(tmp_path / "missing.crt"))
+    assert "name it with ?sslrootcert=FILE" in refusal(url)
+
+
+def test_server_wants_tls(guarded: Guarded) -> None:
+    assert "look at its pg_hba.conf" in refusal(guarded.server.url(sslmode="disable"))

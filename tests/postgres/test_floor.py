@@ -1,0 +1,172 @@
+"""Floors: a held snapshot does not slow claims down, and nothing is left behind below a floor."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count, pairwise
+from typing import Any
+
+import psycopg
+
+from holdfast.core import lifecycle
+from holdfast.core.fairness import QueueShare
+from holdfast.core.ids import IdSource
+from holdfast.core.task import Claimed, NewTask, State
+from holdfast.stores.contract import UPKEEP_DUTY, Reserve, Store
+from holdfast.stores.open import open_store
+from holdfast.testing.clock import SteppedClock
+from holdfast.testing.kit import ack
+from tests.support import eventually
+
+PARTS, TASKS, BATCH = 10, 1_000, 100
+_serial = count(1)
+
+
+class _Rig:
+    """Opened stores on one database, on one stepped clock."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = SteppedClock()
+        self.ids = IdSource(self.clock.now_ms, lambda size: next(_serial).to_bytes(size, "big"))
+
+    def open(self) -> Store:
+        return open_store(self.url, clock=self.clock)
+
+    def tasks(self, number: int) -> list[NewTask]:
+        return [NewTask(task_id=self.ids.task_id(), type="t", queue="q", payload=b"{}") for _ in range(number)]
+
+    async def claim(self, store: Store, number: int = BATCH, settle: list[Claimed] | None = None) -> list[Claimed]:
+        request = Reserve(
+            claim_id=self.ids.claim_id(),
+            worker_id="w",
+            shares=[QueueShare("q", number)],
+            max_tasks=number,
+            lease_ms=30_000,
+        )
+        return (await store.reserve(request, [ack(claim) for claim in settle or []])).tasks
+
+    async def pass_through(self, number: int) -> None:
+        """So many tasks are enqueued, claimed and acked by a process of its own, a while after the last."""
+        self.clock.advance(5_000)
+        store = self.open()
+        await store.enqueue(self.tasks(number))
+        held: list[Claimed] = []
+        for _ in range(number // BATCH + 1):
+            held = await self.claim(store, settle=held)
+        await store.close()
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(statement.encode()).fetchall()
+
+    def entries_read(self) -> int:
+        """How many entries of the index of `ready` claims have walked over, dead ones included."""
+        [(number,)] = self.ask("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'ready_pkey'")
+        return int(number or 0)
+
+
+def test_claims_do_not_walk_over_what_a_held_snapshot_keeps(database_url: str) -> None:
+    rig = _Rig(database_url)
+    asyncio.run(rig.pass_through(BATCH))
+    with psycopg.connect(database_url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        read = [rig.entries_read()]
+        for _ in range(PARTS):
+            asyncio.run(rig.pass_through(TASKS))
+            # Told by the backend when it ends, which may be a moment after the connection was closed.
+            eventually(lambda: rig.entries_read() >= read[-1] + TASKS)
+            eventually(
+                lambda: rig.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast'") == [(0,)]
+            )
+            read.append(rig.entries_read())
+    parts = [after - before for before, after in pairwise(read)]
+    # A new process walks over what was claimed since the floor was raised, and never over all that came before.
+    assert max(parts) < 5 * TASKS, parts
+
+
+def test_task_that_is_committed_late_is_swept_up(database_url: str) -> None:
+    rig = _Rig(database_url)
+
+    async def run() -> None:
+        store = rig.open()
+        await store.enqueue(rig.tasks(1))
+        await rig.claim(store)
+        rig.clock.advance(1)
+        [late] = rig.tasks(1)
+        with psycopg.connect(database_url) as slow:
+            slow.execute(
+                "SELECT holdfast.enqueue(%s, 0, ARRAY[%s]::uuid[], ARRAY['{}'::bytea], NULL, NULL, NULL, ARRAY['q'],"
+                " ARRAY['t'], ARRAY[0], ARRAY[0::bigint], ARRAY[NULL]::bigint[], NULL)",
+                (rig.clock.now_ms(), late.task_id),
+            )
+            for _ in range(2):
+                rig.clock.advance(5_000)
+                await store.enqueue(rig.tasks(2))
+                assert len(await rig.claim(store, 2)) == 2
+            slow.commit()
+        [(above,)] = rig.ask(
+            "SELECT count(*) FROM holdfast.ready r JOIN holdfast.lanes l USING (lane) WHERE r.rank < l.floor"
+        )
+        assert above == 1
+        duty = await store.hold_duty(UPKEEP_DUTY, "owner", 60_000)
+        await store.promote(duty.epoch)
+        assert [claim.task_id for claim in await rig.claim(store)] == [late.task_id]
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_task_that_is_handed_back_is_seen_by_others_at_once(database_url: str) -> None:
+    rig = _Rig(database_url)
+
+    async def run() -> None:
+        first, second = rig.open(), rig.open()
+        await first.enqueue(rig.tasks(1))
+        [returned] = await rig.claim(first, 1)
+        for _ in range(3):
+            rig.clock.advance(5_000)
+            await second.enqueue(rig.tasks(2))
+            assert len(await rig.claim(second, 1)) == 1
+        await first.apply([lifecycle.release(returned.task_id, returned.token)])
+        assert [claim.task_id for claim in await rig.claim(second, 1)] == [returned.task_id]
+        await first.close()
+        await second.close()
+
+    asyncio.run(run())
+
+
+def test_nothing_is_left_behind_by_many_producers_and_workers(database_url: str) -> None:
+    """On the server's own clock, where transactions end in another order than they began."""
+    rig = _Rig(database_url)
+    total = 4 * 100 * 3
+
+    async def produce() -> None:
+        store = open_store(database_url)
+        for _ in range(100):
+            await store.enqueue(rig.tasks(3))
+        await store.close()
+
+    async def work(done: list[str]) -> None:
+        store = open_store(database_url)
+        held: list[Claimed] = []
+        while len(done) < total:
+            held = await rig.claim(store, 7, held)
+            done += [claim.task_id for claim in held]
+            duty = await store.hold_duty(UPKEEP_DUTY, "owner", 60_000)
+            await store.promote(duty.epoch)
+        await store.apply([ack(claim) for claim in held])
+        await store.close()
+
+    async def run() -> None:
+        done: list[str] = []
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(produce() for _ in range(4)), *(work(done) for _ in range(3)))
+        assert len(set(done)) == len(done) == total
+        store = open_store(database_url)
+        [counts] = await store.counts()
+        assert counts.states == {State.SUCCEEDED: total}
+        await store.close()
+
+    asyncio.run(run())
