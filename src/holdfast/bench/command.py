@@ -6,8 +6,9 @@ import asyncio
 import dataclasses
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -19,11 +20,11 @@ from holdfast.bench.setting import Setting, Sizes
 @click.option("--url", metavar="URL", help="Measure this store instead of a fresh SQLite file; it keeps the tasks.")
 @click.option(
     "--store",
-    type=click.Choice(["sqlite", "redis", "postgres"]),
+    type=click.Choice(["sqlite", "redis", "redis-cluster", "postgres"]),
     default="sqlite",
     show_default=True,
-    help="A store of the bench's own: fresh SQLite files, a redis-server with its append-only file on, or a PostgreSQL "
-    "with fsync and synchronous_commit on.",
+    help="A store of the bench's own: fresh SQLite files, a redis-server with its append-only file on, three as a "
+    "cluster (beside a single one), or a PostgreSQL with fsync and synchronous_commit on.",
 )
 @click.option("--tasks", type=click.IntRange(min=100), metavar="N", help="Tasks to drain and to enqueue in bulk.")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of the worker.")
@@ -58,25 +59,34 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
         sizes = dataclasses.replace(sizes, tasks=tasks, bare=min(tasks, sizes.bare))
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place,
-        _own_store(store, Path(place)) if url is None else nullcontext((url, "")) as (target, described),
+        _own_store(store, Path(place)) if url is None else nullcontext(_Own(url)) as own,
     ):
-        report = _run(Setting(Path(place), sizes, target, described), full=full)
+        report = _run(Setting(Path(place), sizes, own.url, own.described, own.beside), full=full)
     if output is not None:
         output.write_bytes(report.as_json())
     _show(report, as_json=as_json)
 
 
+class _Own(NamedTuple):
+    """The URL of a fresh store, what it is, in words, and the URL of one to compare with."""
+
+    url: str | None
+    described: str = ""
+    beside: str | None = None
+
+
 @contextmanager
-def _own_store(store: str, place: Path) -> Iterator[tuple[str | None, str]]:
-    """The URL of a fresh store, and what it is, in words."""
+def _own_store(store: str, place: Path) -> Iterator[_Own]:
     if store == "sqlite":
-        yield None, ""
+        yield _Own(None)
         return
     from holdfast.bench.servers import OWN_SERVERS
 
     server = OWN_SERVERS[store]
-    with server.start(place) as url:
-        yield url, server.described
+    with ExitStack() as stack:
+        url = stack.enter_context(server.start(place))
+        beside = stack.enter_context(OWN_SERVERS[server.beside].start(place)) if server.beside else None
+        yield _Own(url, server.described, beside)
 
 
 def _run(setting: Setting, *, full: bool) -> Report:

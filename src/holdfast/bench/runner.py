@@ -17,6 +17,9 @@ async def run(setting: Setting, *, full: bool, tell: Callable[[str], None]) -> R
     figures = await bare_loop.measure(setting)
     tell(f"one worker drains {setting.sizes.tasks:,} tasks")
     figures += await drain.measure(setting, max(figure.value for figure in figures))
+    if setting.beside:
+        tell("the same on one server")
+        figures += await drain.measure_beside(setting, figures)
     tell("producers enqueue")
     figures += await enqueue.measure(setting)
     tell("an idle worker: processor share, pickup, tasks due at once")

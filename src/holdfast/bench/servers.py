@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,8 @@ from typing import Any, Final
 from holdfast.errors import BadOption, StoreUnavailable
 
 _START_S = 10.0
+_MASTERS = 3
+_SLOTS = 16_384
 #: What Redis and PostgreSQL say when clients may come; an open port is too early, they may still be recovering.
 _READY = re.compile(rb"ready to accept connections", re.IGNORECASE)
 _POSTGRES_PROGRAMS = Path("/usr/lib/postgresql")
@@ -26,14 +29,57 @@ _POSTGRES_PROGRAMS = Path("/usr/lib/postgresql")
 @contextmanager
 def redis_server(directory: Path) -> Iterator[str]:
     """The URL of a Redis with its append-only file on, synced every second."""
+    with _redis(_redis_program(), directory) as port:
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def redis_cluster(directory: Path) -> Iterator[str]:
+    """The URL of three masters with a partition each, their append-only files synced every second."""
+    binary = _redis_program()
+    with ExitStack() as stack:
+        ports = []
+        for number in range(_MASTERS):
+            place = directory / f"master-{number}"
+            place.mkdir()
+            ports.append(stack.enter_context(_redis(binary, place, "--cluster-enabled yes")))
+        _join(ports)
+        addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+        yield f"redis+cluster://{addresses}?partitions={_MASTERS}"
+
+
+def _redis_program() -> str:
     binary = shutil.which("redis-server")
     if binary is None:
         raise BadOption("--store redis needs redis-server; on Debian: apt install redis-server, or name one with --url")
+    return binary
+
+
+@contextmanager
+def _redis(binary: str, directory: Path, more: str = "") -> Iterator[int]:
+    """The port of a Redis server."""
     port = _free_port()
-    words = f"--port {port} --bind 127.0.0.1 --save --appendonly yes --appendfsync everysec --dir".split()
-    command = [binary, *words, str(directory)]
-    with _running("redis-server", command, directory / "redis.txt", signal.SIGTERM):
-        yield f"redis://127.0.0.1:{port}/0"
+    words = f"--port {port} --bind 127.0.0.1 --save --appendonly yes --appendfsync everysec {more} --dir".split()
+    with _running("redis-server", [binary, *words, str(directory)], directory / "redis.txt", signal.SIGTERM):
+        yield port
+
+
+def _join(ports: Sequence[int]) -> None:
+    """Makes a cluster of masters: slots in equal parts, everybody introduced to the first."""
+    from redis import Redis
+
+    clients = [Redis(port=port, decode_responses=True) for port in ports]
+    bounds = [_SLOTS * number // len(ports) for number in range(len(ports) + 1)]
+    for number, client in enumerate(clients):
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)  # type: ignore[no-untyped-call]
+        client.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])  # type: ignore[no-untyped-call]
+    deadline = time.monotonic() + _START_S
+    while any(client.cluster("INFO")["cluster_state"] != "ok" for client in clients):
+        if time.monotonic() > deadline:
+            raise StoreUnavailable("the masters did not become a cluster")
+        time.sleep(0.05)
+    for client in clients:
+        client.close()
 
 
 @contextmanager
@@ -69,10 +115,15 @@ class OwnServer:
 
     start: Callable[[Path], AbstractContextManager[str]]
     described: str
+    #: The store whose drain is measured in the same run, to compare with.
+    beside: str | None = None
 
 
 OWN_SERVERS: Final[Mapping[str, OwnServer]] = {
     "redis": OwnServer(redis_server, "redis-server with appendfsync everysec"),
+    "redis-cluster": OwnServer(
+        redis_cluster, "Redis Cluster of three masters with appendfsync everysec, one partition each", beside="redis"
+    ),
     "postgres": OwnServer(postgres_server, "PostgreSQL with fsync and synchronous_commit on"),
 }
 
@@ -104,9 +155,12 @@ def _postgres_program(name: str) -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Low enough for a member of a Redis Cluster, which listens 10,000 ports higher too."""
+    while True:
+        port = random.randrange(20_000, 50_000)  # noqa: S311  # No secret.
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _until_ready(name: str, log: Path, process: subprocess.Popen[bytes]) -> None:

@@ -52,6 +52,8 @@ class Setting:
     url: str | None = None
     #: What the store is, in words, if the URL does not say it.
     described: str = ""
+    #: A store to compare with.
+    beside: str | None = None
 
     @property
     def scheme(self) -> str:

@@ -34,6 +34,7 @@ TARGETS: Final[Mapping[str, Mapping[str, Target]]] = {
         "enqueue_one_sync": at_least(6_000),
         "enqueue_bulk": at_least(50_000),
     },
+    "redis+cluster": {**_EVERYWHERE, "drain_beside_share": at_least(50), "drain_spread_share": at_least(50)},
     "postgresql": {
         **_EVERYWHERE,
         "pickup_p50": at_most(5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,8 +34,26 @@ async def measure(setting: Setting, best_bare_rate: float) -> list[Figure]:
     ]
 
 
-async def drain(setting: Setting, scenario: str, count: int) -> Drained:
+async def measure_beside(setting: Setting, figures: Sequence[Figure]) -> list[Figure]:
+    """The same on the store to compare with."""
+    count = setting.sizes.tasks
+    spread = await drain(setting, "spread", count, spread=True)
+    one = await drain(dataclasses.replace(setting, url=setting.beside), "drain", count)
+    rate = next(figure.value for figure in figures if figure.name == "drain")
+    return [
+        Figure("drain_spread", "drain of a queue in all partitions", spread.rate, "tasks/s"),
+        Figure("drain_beside", "drain of one server in the same run", one.rate, "tasks/s"),
+        Figure("drain_beside_share", "drain as a share of one server", 100 * rate / one.rate, "%"),
+        Figure("drain_spread_share", "the same, queue in all partitions", 100 * spread.rate / one.rate, "%"),
+    ]
+
+
+async def drain(setting: Setting, scenario: str, count: int, *, spread: bool = False) -> Drained:
     """Fills the queue, starts a worker, and waits for the last task."""
+    if spread:
+        async with setting.store(scenario) as store:
+            divided = (await store.partition_map()).with_spread(setting.queue(scenario), len(store.partitions()))
+            await store.put_partition_map(divided)
     with setting.tasks(scenario) as (app, tasks):
         handles = await app.aenqueue_many(tasks.noop.prepare(number, "some text") for number in range(count))
     task_ids = [handle.task_id for handle in handles]
