@@ -1,11 +1,25 @@
 #!lua flags=allow-oom
--- Deletes finished tasks past their retention, by age first, then by count.
+-- Deletes finished tasks past their retention, by age first, then by count. On a server that is nearly full, new tasks
+-- come before old results: those of tasks that succeeded or were cancelled are kept for a minute only.
 -- ARGV: now, epoch, limit, keep, discards_ms, silent_worker_ms, ages (msgpack: [[state, age_ms]…])
 -- Reply: {count}, or {-1, current epoch} if the epoch is old
 -- include: common
 local current, limit, keep = epoch(), tonumber(ARGV[3]), tonumber(ARGV[4])
 if tonumber(ARGV[2]) ~= current then return {-1, current} end
 local ages, pruned = cmsgpack.unpack(ARGV[7]), 0
+
+local function nearly_full()
+  local info = redis.pcall('INFO', 'memory')
+  if type(info) ~= 'string' then return false end
+  local used, most = string.match(info, 'used_memory:(%d+)'), string.match(info, 'maxmemory:(%d+)')
+  return used and most and tonumber(most) > 0 and tonumber(used) > 0.9 * tonumber(most)
+end
+
+if nearly_full() then
+  for _, age in ipairs(ages) do
+    if age[1] == {succeeded} or age[1] == {cancelled} then age[2] = math.min(age[2], 60000) end
+  end
+end
 
 local function prune(state, ids)
   for _, id in ipairs(ids) do
