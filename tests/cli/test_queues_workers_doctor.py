@@ -35,7 +35,10 @@ def test_workers_ls_tells_the_living_from_the_gone(cli: CommandLine) -> None:
 
 
 def test_migrate_names_its_steps_once(cli: CommandLine) -> None:
-    assert cli.json("migrate")["steps"]
+    missing = cli.json("migrate", "--dry-run")["steps"]
+    assert missing == cli.json("migrate", "--dry-run")["steps"]
+    assert cli.json("migrate")["steps"] == missing
+    assert cli.ok("migrate", "--dry-run") == "up to date\n"
     assert cli.ok("migrate") == "up to date\n"
     assert "up to date" in cli.ok("migrate", "--status")
 

@@ -85,7 +85,7 @@ def test_many_that_open_at_once_take_each_step_once(database_url: str) -> None:
 def test_dry_run_changes_nothing(database_url: str) -> None:
     async def pending() -> list[str]:
         store = _store(database_url)
-        steps = await store.pending_migrations()
+        steps = await store.migrate(dry_run=True)
         await store.close()
         return steps
 

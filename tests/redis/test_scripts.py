@@ -12,10 +12,10 @@ from holdfast.core.task import State
 from holdfast.stores.redis.scripts import script
 
 FOLDER = files("holdfast.stores.redis").joinpath("lua")
-PARTS = {"common", "changes"}
+PARTS = {"common", "changes", "keeping"}
 NAMES = sorted(entry.name.removesuffix(".lua") for entry in FOLDER.iterdir() if entry.name.endswith(".lua"))
 SCRIPTS = [name for name in NAMES if name not in PARTS]
-ADDS, ONLY_LOOKS = {"enqueue"}, {"get_map", "counts", "discards", "find", "get", "workers"}
+ADDS, ONLY_LOOKS = {"enqueue"}, {"get_map", "counts", "discards", "find", "get", "kept", "workers"}
 
 
 def source(name: str) -> str:

@@ -1,1 +1,1 @@
-"""Real Redis and Valkey servers for tests, alone and in groups, and a proxy that loses replies."""
+"""Real Redis, Valkey, PostgreSQL, pgbouncer and Patroni servers for tests, and a proxy that loses replies."""

@@ -190,7 +190,7 @@ class PatroniNode(LoopbackServer):
             "scope": SCOPE,
             "name": self.name,
             "restapi": {"listen": interface, "connect_address": interface},
-            # Not etcd3: with it, a leader of Patroni 3.0.2 that was frozen takes its key back from the one elected meanwhile.
+            # Not etcd3: with it, a frozen leader of Patroni 3.0.2 wakes up and takes the key from its successor.
             "etcd": {"host": f"{HOST}:{self._etcd.port}"},
             "bootstrap": {
                 "dcs": {**_AGREED, "postgresql": {"use_pg_rewind": True, "parameters": parameters}},

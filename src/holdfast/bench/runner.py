@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.bench.figures import Figure, Report
 from holdfast.bench.machine import machine, versions
-from holdfast.bench.scenarios import backlog, bare_loop, delayed, drain, enqueue, latency
+from holdfast.bench.scenarios import backlog, bare_loop, delayed, drain, enqueue, held_snapshot, latency
 from holdfast.bench.setting import Setting
 from holdfast.bench.targets import with_targets
 
@@ -29,6 +29,9 @@ async def run(setting: Setting, *, full: bool, tell: Callable[[str], None]) -> R
         figures += await backlog.measure(setting)
         tell(f"promote and reserve beside {setting.sizes.backlog:,} delayed tasks")
         figures += await delayed.measure(setting)
+    if full and setting.scheme == "postgresql":
+        tell("tasks pass while a snapshot is held open for a minute")
+        figures += await held_snapshot.measure(setting)
     return _report(setting, figures, full=full)
 
 

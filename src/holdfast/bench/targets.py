@@ -37,6 +37,8 @@ TARGETS: Final[Mapping[str, Mapping[str, Target]]] = {
     "redis+cluster": {**_EVERYWHERE, "drain_beside_share": at_least(50), "drain_spread_share": at_least(50)},
     "postgresql": {
         **_EVERYWHERE,
+        "held_share": at_least(70),
+        "held_tasks": at_least(100_000),
         "pickup_p50": at_most(5),
         "pickup_p99": at_most(20),
         "drain": at_least(20_000),

@@ -11,16 +11,18 @@ from holdfast.stores.contract import Finding, Store
 
 @click.command()
 @click.option("--status", is_flag=True, help="Only say what the schema is.")
+@click.option("--dry-run", is_flag=True, help="Only name the steps that are missing.")
 @store_options
-def migrate(status: bool, url: str, as_json: bool) -> None:
+def migrate(status: bool, dry_run: bool, url: str, as_json: bool) -> None:
     """Bring a store's schema up to this version.
 
-    SQLite stores are also brought up to date whenever they are opened.
+    Workers and producers do this too when they first use a store. Workers of the version before go on with a
+    PostgreSQL store that was brought up to date, or say that they must be replaced.
     """
     if status:
         _status(url, as_json)
         return
-    steps = with_store(url, lambda store: store.migrate())
+    steps = with_store(url, lambda store: store.migrate(dry_run=dry_run))
     if as_json:
         output.document({"steps": steps})
     elif steps:

@@ -82,11 +82,7 @@ class ArgumentCodec:
 
     def encode_result(self, value: Any) -> bytes:
         """The function's return value as JSON bytes within the limits."""
-        what = f"{self._what}: result"
-        data = json_payload.encode(value, what, self.max_bytes)
-        if b"null" in data:
-            _refuse_non_finite(value, what)
-        return data
+        return encode_result(value, f"{self._what}: result", self.max_bytes)
 
     # -- signatures with *args, **kwargs, keyword-only or positional-only parameters --------------------------
 
@@ -232,6 +228,23 @@ def _without_outcomes(hint: Any) -> Any:
         left = tuple(each for each in typing.get_args(hint) if each not in (Snooze, Cancel))
         hint = Union[left] if left else Any  # noqa: UP007
     return hint if hint not in (Snooze, Cancel) and _decodable(hint) else Any
+
+
+def return_type(function: Callable[..., Any]) -> Any:
+    """What a function is annotated to return; Any if it does not say, or if JSON cannot give it."""
+    try:
+        _, annotations = _read(function)
+    except (TypeError, ValueError):  # some that are written in C do not tell
+        return Any
+    return _without_outcomes(_hints(function, annotations).get("return", Any))
+
+
+def encode_result(value: Any, what: str, max_bytes: int = json_payload.MAX_BYTES) -> bytes:
+    """A result as JSON bytes within the limits; `what` names it in the errors."""
+    data = json_payload.encode(value, what, max_bytes)
+    if b"null" in data:  # JSON has no NaN: it would arrive as None
+        _refuse_non_finite(value, what)
+    return data
 
 
 def result_decoder(hint: Any, what: str) -> Callable[[bytes], Any]:

@@ -1,4 +1,4 @@
-"""What a queue, a task type and a request_id may be called."""
+"""What a queue, a task type, a request_id and a key may be called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from holdfast.errors import BadName
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}", re.ASCII)
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 
 
 def check_queue(name: str) -> str:
@@ -22,9 +22,18 @@ def check_type(name: str) -> str:
 
 def check_request_id(request_id: str) -> str:
     """The request_id, or a `BadName` that says what is allowed."""
-    if not isinstance(request_id, str) or not _REQUEST_ID.fullmatch(request_id):
-        raise BadName(f"request_id {_shown(request_id)} is refused: use 1 to 200 visible ASCII characters, no spaces")
-    return request_id
+    return _check_visible("request_id", request_id)
+
+
+def check_key(key: str) -> str:
+    """The key of a step that is done once, or a `BadName` that says what is allowed."""
+    return _check_visible("key", key)
+
+
+def _check_visible(kind: str, text: str) -> str:
+    if not isinstance(text, str) or not _VISIBLE.fullmatch(text):
+        raise BadName(f"{kind} {_shown(text)} is refused: use 1 to 200 visible ASCII characters, no spaces")
+    return text
 
 
 def _check(kind: str, name: str) -> str:

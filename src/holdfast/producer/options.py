@@ -13,6 +13,7 @@ from holdfast.core.names import check_queue, check_request_id
 from holdfast.core.priority import check_priority
 from holdfast.core.retry import DEFAULT_POLICY, Retry, RetryPolicy
 from holdfast.errors import BadOption
+from holdfast.stores.transactions import Transaction
 
 #: Headers are for trace ids and the like; what a task works on belongs into its arguments.
 MAX_HEADER_BYTES = 8 * 1024
@@ -29,6 +30,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     run_at_ms: int | None = None
     request_id: str | None = None
     headers: dict[str, str] = {}
+    #: Not recorded: what it is recorded in.
+    transaction: Transaction | None = None
 
 
 def changed(
@@ -61,6 +64,11 @@ def changed(
     if headers is not None:
         changes["headers"] = _checked_headers(headers)
     return msgspec.structs.replace(options, **changes)
+
+
+def joined(options: Options, transaction: Transaction | None) -> Options:
+    """The options for calls that are recorded in this transaction, if there is one."""
+    return options if transaction is None else msgspec.structs.replace(options, transaction=transaction)
 
 
 def _run_at_ms(run_at: datetime) -> int:

@@ -16,6 +16,7 @@ from holdfast.producer.link import Link
 from holdfast.producer.options import Options
 from holdfast.producer.portal import finished
 from holdfast.stores.contract import MAX_BATCH, Placement, Store
+from holdfast.stores.transactions import Transaction, within
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -46,13 +47,19 @@ class Recorder:
         self._placement: tuple[Store | None, Placement | None] = None, None
 
     async def arecord_one(self, call: Prepared[R]) -> TaskHandle[R]:
-        """Durable when it returns."""
+        """Durable when it returns, or with the commit of the transaction that it is recorded in."""
+        if call.options.transaction is not None:
+            (handle,) = await self._arecord_within(call.options.transaction, [call])
+            return handle
         batch = [call]
         (handle,) = await self._record(batch, self._new_tasks(batch, await self._place()))
         return handle
 
     def record_one(self, call: Prepared[R]) -> TaskHandle[R]:
         """As `arecord_one`, for sync callers: in this very thread if the store can, else in the link's event loop."""
+        if call.options.transaction is not None:
+            (handle,) = self._record_within(call.options.transaction, [call])
+            return handle
         batch, store = [call], self.link.store()
         tasks = self._new_tasks(batch, self._known_place(store) or self.link.run(self._place()))
         answers = store.enqueue_now(tasks)
@@ -61,6 +68,9 @@ class Recorder:
 
     async def aenqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         """Records any number of calls, batch by batch: one is on its way while the next is prepared."""
+        transaction, calls = _transaction_of(calls)
+        if transaction is not None:
+            return await self._arecord_within(transaction, calls)
         place = await self._place()
         handles: list[TaskHandle[R]] = []
         sending: asyncio.Task[list[TaskHandle[R]]] | None = None
@@ -78,6 +88,9 @@ class Recorder:
 
     def enqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         """As `aenqueue_many`, for sync callers; `calls` is consumed in the caller's thread."""
+        transaction, calls = _transaction_of(calls)
+        if transaction is not None:
+            return self._record_within(transaction, calls)
         place = self.link.run(self._place())
         handles: list[TaskHandle[R]] = []
         sending: Future[Iterable[TaskHandle[R]]] | None = None
@@ -90,6 +103,24 @@ class Recorder:
         finally:
             if sending is not None:
                 handles.extend(finished(sending))
+        return handles
+
+    def _record_within(self, transaction: Transaction, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
+        """Records calls in a transaction of the caller's, which is not repeated, and whose commit is not ours."""
+        store = self.link.store()
+        joined, place = within(store), self._known_place(store) or self.link.run(self._place())
+        handles: list[TaskHandle[R]] = []
+        for batch in batches(calls, transaction):
+            answers = joined.enqueue(transaction, self._new_tasks(batch, place), self.link)
+            handles += self._handles(batch, answers)
+        return handles
+
+    async def _arecord_within(self, transaction: Transaction, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
+        joined, place = within(self.link.store()), await self._place()
+        handles: list[TaskHandle[R]] = []
+        for batch in batches(calls, transaction):
+            answers = await joined.aenqueue(transaction, self._new_tasks(batch, place), self.link)
+            handles += self._handles(batch, answers)
         return handles
 
     async def _record(self, batch: Sequence[Prepared[R]], tasks: Sequence[NewTask]) -> list[TaskHandle[R]]:
@@ -131,14 +162,25 @@ class Recorder:
         )
 
 
-def batches(calls: Iterable[Prepared[R]]) -> Iterator[list[Prepared[R]]]:
+def batches(calls: Iterable[Prepared[R]], transaction: Transaction | None = None) -> Iterator[list[Prepared[R]]]:
     """The calls in lists of at most `MAX_BATCH`, taken from the iterable only as they are needed."""
     iterator = iter(calls)
     while batch := list(itertools.islice(iterator, MAX_BATCH)):
         for each in batch:
             if not isinstance(each, Prepared):
                 raise BadOption(f"enqueue_many takes prepared calls, as in resize.prepare('cat.jpg'), not {each!r}")
+            if each.options.transaction is not transaction:
+                raise BadOption("enqueue_many takes calls of one transaction, or of none; call it once for each")
         yield batch
+
+
+def _transaction_of(calls: Iterable[Prepared[R]]) -> tuple[Transaction | None, Iterable[Prepared[R]]]:
+    """The transaction of the first of the calls, and all of them again."""
+    iterator = iter(calls)
+    for first in iterator:
+        transaction = first.options.transaction if isinstance(first, Prepared) else None
+        return transaction, itertools.chain((first,), iterator)
+    return None, ()
 
 
 def _refuse_conflicts(answers: Sequence[Enqueued]) -> None:

@@ -17,8 +17,9 @@ from holdfast.core.names import check_type
 from holdfast.core.retry import Retry, RetryPolicy
 from holdfast.errors import BadName
 from holdfast.producer.handle import TaskHandle
-from holdfast.producer.options import Options, changed
+from holdfast.producer.options import Options, changed, joined
 from holdfast.producer.recorder import Prepared, Recorder
+from holdfast.stores.transactions import Transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,11 +67,15 @@ class TaskType(Generic[P, R]):
         request_id: str | None = None,
         retry: Retry | None = None,
         headers: Mapping[str, str] | None = None,
+        transaction: Transaction | None = None,
     ) -> Self:
-        """The same task type with other options for the calls made through it; this one stays as it is."""
+        """The same task type with other options for the calls made through it; this one stays as it is.
+
+        With a transaction, a task is recorded if and only if that commits.
+        """
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other.__dict__["options"] = changed(
+        options = changed(
             self.options,
             queue=queue,
             delay=delay,
@@ -80,6 +85,7 @@ class TaskType(Generic[P, R]):
             retry=retry,
             headers=headers,
         )
+        other.__dict__["options"] = joined(options, transaction)
         return other
 
     def prepare(self, /, *args: P.args, **kwargs: P.kwargs) -> Prepared[R]:
@@ -88,11 +94,11 @@ class TaskType(Generic[P, R]):
         return Prepared(self.name, self.options, codec.encode(args, kwargs), codec.decode_result)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
-        """Records one task; it is durable when this returns."""
+        """Records one task; it is durable when this returns, or when the transaction commits that it is recorded in."""
         return await self.recorder.arecord_one(self.prepare(*args, **kwargs))
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
-        """Records one task; it is durable when this returns."""
+        """Records one task; it is durable when this returns, or when the transaction commits that it is recorded in."""
         return self.recorder.record_one(self.prepare(*args, **kwargs))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:

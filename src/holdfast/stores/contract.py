@@ -51,6 +51,13 @@ class Reserved(msgspec.Struct, frozen=True):
     verdicts: list[Verdict] = []
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """What stands under a key now, None for nothing, and why the caller's claim does not count if it does not."""
+
+    value: bytes | None
+    reason: str = ""
+
+
 class Promoted(msgspec.Struct, frozen=True):
     """How many tasks became ready, and how long until the next one is due (None: nothing waits)."""
 
@@ -207,6 +214,15 @@ class Store(Protocol):
         """Executes each change whose guards hold, as `lifecycle.step` says, in order, one verdict each."""
         ...
 
+    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
+        """Keeps a value under a key for `ttl_ms`, if the claim is current and the key is free; tells what stands there.
+
+        The first value stays, for the time that it was given, whoever comes after it. The key is one for all tasks. A
+        claim that has run out but was not requeued yet is still current. Without a hold nothing is checked: for
+        callers that have done so where the claim is.
+        """
+        ...
+
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
         """Moves up to `limit` due tasks to `ready`, never one before its time; `StaleEpoch` if not the owner's.
 
@@ -231,6 +247,10 @@ class Store(Protocol):
 
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         """The tasks with payload, result and history; None for an id that is not known."""
+        ...
+
+    async def kept(self, key: str) -> bytes | None:
+        """What is kept under this key; None if nothing is, or its time is over."""
         ...
 
     async def find(self, query: Query) -> Page:
@@ -267,7 +287,10 @@ class Store(Protocol):
         ...
 
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
-        """Deletes up to `limit` finished tasks that are past their retention; `StaleEpoch` if not the owner's."""
+        """Deletes up to `limit` finished tasks past their retention and kept values whose time is over; how many.
+
+        `StaleEpoch` if not the owner's.
+        """
         ...
 
     async def probe(self) -> list[Finding]:
@@ -294,8 +317,8 @@ class Store(Protocol):
 
     # -- life -----------------------------------------------------------------------------------------------
 
-    async def migrate(self) -> list[str]:
-        """Brings the schema up to this version; names the steps taken."""
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
+        """Brings the schema up to this version; names the steps taken, or with `dry_run` those that it would take."""
         ...
 
     async def close(self) -> None:

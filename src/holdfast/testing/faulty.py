@@ -15,6 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import (
     Discard,
     Duty,
+    Kept,
     Page,
     Promoted,
     Query,
@@ -98,6 +99,10 @@ class FaultyStore(PassingStore):
         """Passed on, or lost."""
         return await self._call(self.inner.apply(changes))
 
+    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
+        """Passed on, or lost."""
+        return await self._call(self.inner.keep(key, value, ttl_ms, hold))
+
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
         """Passed on, or lost."""
         return await self._call(self.inner.promote(epoch, limit))
@@ -113,6 +118,10 @@ class FaultyStore(PassingStore):
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         """Passed on, or lost."""
         return await self._call(self.inner.get(task_ids))
+
+    async def kept(self, key: str) -> bytes | None:
+        """Passed on, or lost."""
+        return await self._call(self.inner.kept(key))
 
     async def find(self, query: Query) -> Page:
         """Passed on, or lost."""

@@ -11,6 +11,7 @@ from holdfast.stores.contract import (
     Discard,
     Duty,
     Finding,
+    Kept,
     Page,
     Placement,
     Promoted,
@@ -61,6 +62,10 @@ class PassingStore(Store):
         """Passed on."""
         return await self.inner.apply(changes)
 
+    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
+        """Passed on."""
+        return await self.inner.keep(key, value, ttl_ms, hold)
+
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
         """Passed on."""
         return await self.inner.promote(epoch, limit)
@@ -76,6 +81,10 @@ class PassingStore(Store):
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         """Passed on."""
         return await self.inner.get(task_ids)
+
+    async def kept(self, key: str) -> bytes | None:
+        """Passed on."""
+        return await self.inner.kept(key)
 
     async def find(self, query: Query) -> Page:
         """Passed on."""
@@ -130,9 +139,9 @@ class PassingStore(Store):
         inner = self.inner.partitions()
         return [self] if list(inner) == [self.inner] else inner
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Passed on."""
-        return await self.inner.migrate()
+        return await self.inner.migrate(dry_run=dry_run)
 
     async def close(self) -> None:
         """Passed on."""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from holdfast.clock import SystemClock
+from holdfast.core.durations import Duration
 from holdfast.core.tokens import fencing_token
 from holdfast.errors import BadOption, ClaimLost, UsageError
+from holdfast.worker.once import KEEP, Once
 from holdfast.worker.run import Ending, Run
+from holdfast.worker.transaction import Transaction, set_result
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: The run of the task that this code belongs to.
 current_run: ContextVar[Run] = ContextVar("holdfast_run")
@@ -88,6 +94,8 @@ class RunningTask:
     @property
     def claim_lost(self) -> bool:
         """Whether another worker may hold it now: no more side effects."""
+        if self._run.transaction is not None and self._run.transaction.committed:
+            return False  # nobody will: it has succeeded
         return self._run.ending is Ending.LOST or SystemClock().monotonic_ms() >= self._run.deadline_ms
 
     def raise_if_cancelled(self) -> None:
@@ -100,6 +108,37 @@ class RunningTask:
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Records how far it is; the latest call wins and is written within about a second."""
         self._run.progress = _progress(done, total, note)
+
+    @overload
+    def once(self, key: str, /, *, keep: Duration = KEEP) -> Once: ...
+
+    @overload
+    def once(
+        self, key: str, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def once(self, key: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def once(self, key: str, /, *call: Any, **options: Any) -> Any:
+        """The result of this step if it was done under this key before, by any task; else it is done, and kept.
+
+        `once(key, function, ...)`, to be awaited if the function is async; `once(key, keep="30d")(function, ...)` keeps
+        the result for another time than 7 days. A crash between the end of the step and the keeping repeats the step.
+        """
+        return Once(self._run, key)(*call, **options) if call else Once(self._run, key, **options)
+
+    def transaction(self) -> Transaction:
+        """A block whose commit is also the success of this task, on PostgreSQL: `async with`, or `with` in threads.
+
+        It gives a connection of psycopg to the store's database. At its end the writes are committed together with the
+        ack of the claim; if the claim is lost, nothing is, and `ClaimLost` is raised. What raises inside rolls back.
+        """
+        return Transaction(self._run)
+
+    def set_result(self, value: Any) -> None:
+        """The task's result, to be stored by the commit of the `transaction()` block in which this is called."""
+        set_result(self._run, value)
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

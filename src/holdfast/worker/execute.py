@@ -15,14 +15,17 @@ from holdfast.core.lifecycle import Change
 from holdfast.core.outcomes import Cancel, Snooze
 from holdfast.core.retry import error_name, error_names
 from holdfast.core.task import Failure
-from holdfast.errors import ClaimLost
+from holdfast.errors import BadArguments, ClaimLost, PayloadTooDeep, PayloadTooLarge
 from holdfast.worker.context import current_run
 from holdfast.worker.run import Ending, Run
+from holdfast.worker.transaction import note_error, note_return
 
 MAX_MESSAGE_CHARS = 4 * 1024
 MAX_TRACEBACK_CHARS = 16 * 1024
 
 _NULL = b"null"
+#: Also of a step whose effect has happened, and would happen again with every retry.
+_NOT_MENDABLE = (BadArguments, PayloadTooDeep, PayloadTooLarge)
 
 
 class _Unfit(Exception):
@@ -65,8 +68,11 @@ def _decode(run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
         raise _Unfit from error
 
 
-def _conclude(run: Run, value: Any) -> Change:
+def _conclude(run: Run, value: Any) -> Change | None:
     task = run.task
+    if run.transaction is not None and run.transaction.committed:
+        note_return(run, run.transaction, value)
+        return None
     if value is None:
         return lifecycle.ack(task.task_id, task.token, _NULL)
     if isinstance(value, Snooze):
@@ -81,6 +87,9 @@ def _conclude(run: Run, value: Any) -> Change:
 
 
 def _explain(run: Run, error: BaseException) -> Change | None:
+    if run.transaction is not None and run.transaction.committed:
+        note_error(run, error)
+        return None
     if isinstance(error, (Snooze, Cancel)):
         return _conclude(run, error)
     if isinstance(error, ClaimLost):
@@ -89,7 +98,8 @@ def _explain(run: Run, error: BaseException) -> Change | None:
         return _ended_early(run)
     if isinstance(error, _Unfit):
         return _failed(run, error.__cause__ or error, retryable=False)
-    return _failed(run, error, retryable=run.task.policy.worth_retrying(error_names(error)))
+    mendable = not isinstance(error, _NOT_MENDABLE)
+    return _failed(run, error, retryable=mendable and run.task.policy.worth_retrying(error_names(error)))
 
 
 def _ended_early(run: Run) -> Change | None:

@@ -21,7 +21,7 @@ from holdfast.stores.contract import Reserve, Reserved, Store
 from holdfast.worker.backoff import persistently
 from holdfast.worker.loading import TaskType
 from holdfast.worker.messages import Held, HeldTask
-from holdfast.worker.run import Run
+from holdfast.worker.run import Run, Workplace
 from holdfast.worker.slots import Slots
 
 _log = logging.getLogger("holdfast.worker")
@@ -189,8 +189,9 @@ class Fetcher:
             self._slots.hand_back(claims)
             return
         running, task_types, start = self._slots.running, self._claims.task_types, self._start
+        workplace = Workplace(self._store, asyncio.get_running_loop(), self._claims.lease_ms)
         for key, task in claims:
-            run = running[key] = Run(key, task, task_types[task.type], number, deadline_ms)
+            run = running[key] = Run(key, task, task_types[task.type], number, deadline_ms, workplace)
             start(run)
 
     async def _say(self, add: list[HeldTask], drop: list[int]) -> int:

@@ -17,6 +17,11 @@ from holdfast.stores.contract import Retention, Store
 class Codec(Protocol):
     """Payload bytes to arguments, result to bytes."""
 
+    @property
+    def max_bytes(self) -> int:
+        """The largest arguments or result."""
+        ...
+
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments for `function(*args, **kwargs)`."""
         ...

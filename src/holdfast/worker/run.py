@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from holdfast.core.task import Claimed
+from holdfast.stores.contract import Store
 from holdfast.worker.loading import TaskType
 
 if TYPE_CHECKING:
     from holdfast.worker.context import RunningTask
+    from holdfast.worker.transaction import Transaction
 
 
 class Ending(Enum):
@@ -21,12 +24,44 @@ class Ending(Enum):
     SHUTDOWN = "shutdown"  # handed back, another worker runs it
 
 
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What all runs of a child share."""
+
+    store: Store
+    #: The child's own event loop, where threads have their store calls made.
+    loop: asyncio.AbstractEventLoop
+    #: How long a claim lasts without a heartbeat.
+    lease_ms: int = 30_000
+
+
 class Run:
     """A task, its claim, and what has happened to it here."""
 
-    __slots__ = ("deadline_ms", "ending", "facade", "handle", "key", "progress", "started", "task", "told", "type")
+    __slots__ = (
+        "deadline_ms",
+        "ending",
+        "facade",
+        "handle",
+        "key",
+        "progress",
+        "started",
+        "task",
+        "told",
+        "transaction",
+        "type",
+        "workplace",
+    )
 
-    def __init__(self, key: int, task: Claimed, task_type: TaskType, told: int, deadline_ms: int) -> None:
+    def __init__(
+        self,
+        key: int,
+        task: Claimed,
+        task_type: TaskType,
+        told: int,
+        deadline_ms: int,
+        workplace: Workplace | None = None,
+    ) -> None:
         #: The child's own number for this claim.
         self.key = key
         self.task = task
@@ -35,11 +70,18 @@ class Run:
         self.told = told
         #: Monotonic; after it another worker may hold the task.
         self.deadline_ms = deadline_ms
+        self.workplace = workplace
         self.started = False
         self.ending: Ending | None = None
         self.handle: asyncio.Task[None] | None = None
         self.progress: bytes | None = None
         self.facade: RunningTask | None = None
+        #: The block that the task has entered to finish itself.
+        self.transaction: Transaction | None = None
+
+    def heeds(self, ending: Ending) -> bool:
+        """Whether this concerns it: a claim that is being ended by a commit, or was, is not lost but used up."""
+        return not (ending is Ending.LOST and self.transaction is not None and self.transaction.decides)
 
     def end(self, ending: Ending) -> None:
         """Asks the run to end: a coroutine gets a `CancelledError`, a thread finds out when it asks.

@@ -99,7 +99,7 @@ class Slots:
 
     def end(self, keys: Iterable[int], ending: Ending) -> list[Run]:
         """Asks those of these runs that are still there to end, and gives them."""
-        runs = [run for key in keys if (run := self.running.get(key)) is not None]
+        runs = [run for key in keys if (run := self.running.get(key)) is not None and run.heeds(ending)]
         for run in runs:
             run.end(ending)
         return runs

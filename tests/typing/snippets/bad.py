@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast import Holdfast, Retry
+from sqlalchemy import create_engine
+
+from holdfast import Holdfast, Retry, current
 
 app = Holdfast("sqlite://")
 
@@ -58,6 +60,19 @@ def wrong_options(urls: Iterator[str]) -> None:
     resize.using(width=400)  # E:
     resize.using(run_at="tomorrow")  # E:
     resize.using(retry=5)  # E:
+    resize.using(transaction="begin")  # E:
+    resize.using(transaction=app)  # E:
+    resize.using(transaction=create_engine("postgresql://"))  # E:
     Retry(give_up_on=ValueError)  # E:
     app.enqueue_many(urls)  # E:
     app.enqueue_many(resize.prepare(3) for _ in urls)  # E:
+
+
+async def wrong_steps() -> None:
+    current().once("order-42", resize, 3)  # E:
+    current().once("order-42", resize, "cat.jpg", keep="30d")  # E:
+    current().once("order-42", keep=[30])(resize, "cat.jpg")  # E:
+    current().once(42, resize, "cat.jpg")  # E:
+    await current().once("order-42", resize, "cat.jpg")  # E:
+    text: str = await current().once("order-42", fetch, "cat.jpg")  # E:
+    print(text)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from holdfast import Cancel, Holdfast, Retry, Snooze, TaskHandle
+import psycopg
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+
+from holdfast import Cancel, Holdfast, Retry, Snooze, TaskHandle, current
 from holdfast.core.task import Attempt, Task
 
 app = Holdfast("sqlite://", retry=Retry(max_attempts=3, give_up_on=(ValueError,)))
@@ -86,8 +92,40 @@ def with_options() -> None:
     fetch.using(delay=timedelta(minutes=1)).enqueue("cat.jpg")
 
 
+def in_transactions(
+    connection: psycopg.Connection[Any],
+    session: Session,
+    sessions: scoped_session[Session],
+    bare: sqlalchemy.Connection,
+) -> None:
+    assert_type(resize.using(transaction=connection).enqueue("cat.jpg"), TaskHandle[str])
+    assert_type(resize.using(transaction=session, delay="1m").enqueue("cat.jpg", width=400), TaskHandle[str])
+    resize.using(transaction=sessions).enqueue("cat.jpg")
+    resize.using(transaction=bare).enqueue("cat.jpg")
+    app.enqueue_many(resize.using(transaction=session).prepare(url) for url in ("a", "b"))
+
+
+async def in_async_transactions(
+    connection: psycopg.AsyncConnection[Any], session: AsyncSession, bare: AsyncConnection
+) -> None:
+    assert_type(await fetch.using(transaction=connection).aenqueue("cat.jpg"), TaskHandle[bytes])
+    assert_type(await resize.using(transaction=session).aenqueue("cat.jpg"), TaskHandle[str])
+    await resize.using(transaction=bare).aenqueue("cat.jpg")
+
+
 def many(urls: Iterator[str]) -> None:
     assert_type(app.enqueue_many(resize.prepare(url) for url in urls), list[TaskHandle[str]])
     app.enqueue_many([resize.prepare("cat.jpg"), fetch.prepare("cat.jpg")])
     anything: TaskHandle[object] = resize.enqueue("cat.jpg")
     print(anything)
+
+
+async def steps() -> None:
+    assert_type(await current().once("order-42", fetch, "cat.jpg"), bytes)
+    assert_type(await current().once("order-42", asyncio.to_thread, resize, "cat.jpg"), str)
+    assert_type(await current().once("order-42", keep="30d")(fetch, url="cat.jpg"), bytes)
+
+
+def steps_in_a_thread() -> None:
+    assert_type(current().once("order-42", resize, "cat.jpg", width=400), str)
+    assert_type(current().once("order-42", keep=timedelta(days=30))(crop, Picture("cat.jpg"), 1, 2), Picture)

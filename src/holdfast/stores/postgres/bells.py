@@ -13,7 +13,7 @@ from holdfast.stores.postgres.urls import PostgresSettings
 from holdfast.stores.postgres.way import Way
 
 #: However many tasks are enqueued, one event loop sends so few rings: the first at once, the others together.
-RING_EVERY_SECONDS: Final = 0.05
+RING_EVERY_SECONDS: Final = 0.005
 _RING_SECONDS: Final = 2.0
 _LAST_RING_SECONDS: Final = 1.0
 

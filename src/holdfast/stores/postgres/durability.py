@@ -15,20 +15,24 @@ from holdfast.stores.postgres.urls import Durability, PostgresSettings
 _COMMITS: Final[dict[Durability, str]] = {"local": "local", "replicated": "on", "strict": "on"}
 
 _PLAIN: Final = "SELECT * FROM {schema}.{function}({marks})"
+#: A commit waits for a standby only if it has written something. A repeat that finds its work done must wait too: for
+#: the standby to have all that came before this line in the log, the work of the first try included.
+_MARK: Final = "pg_logical_emit_message(true, 'holdfast', '')"
 #: The level is set in the same statement, for its transaction only: one round trip, and safe behind a pooler. The outer
 #: join has the setting made first, even if the function returns nothing, which its missing ordinality tells.
 _LEVELLED: Final = """
 WITH level AS MATERIALIZED (
     SELECT set_config('synchronous_commit', '{commit}', true), set_config('client_min_messages', 'warning', true),
-           set_config('lock_timeout', '{lock_timeout}', true)
+           set_config('lock_timeout', '{lock_timeout}', true){mark}
     {condition}
 )
 SELECT answer.* FROM level LEFT JOIN LATERAL {schema}.{function}({marks}) WITH ORDINALITY AS answer ON true
 """
 _HAS_STANDBYS: Final = "WHERE current_setting('synchronous_standby_names') <> ''"
-_BEGINNING: Final = """
+_BEGINNING: Final = f"""
 SELECT current_setting('synchronous_standby_names'), set_config('client_min_messages', 'warning', true),
-       set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)
+       set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true),
+       CASE WHEN %s THEN {_MARK} END
 """
 
 
@@ -61,7 +65,9 @@ class Statements:
         `patient` is for transactions that are not repeated: they wait for locks as long as their caller does.
         """
         lock_timeout_ms = 0 if patient else self._lock_timeout_ms
-        ((standbys, *_),) = await line.ask(_BEGINNING, (_COMMITS[self._level], str(lock_timeout_ms)))
+        ((standbys, *_),) = await line.ask(
+            _BEGINNING, (_COMMITS[self._level], str(lock_timeout_ms), self._level != "local")
+        )
         if self._level == "strict" and not standbys:
             raise NoStandbys
 
@@ -72,6 +78,7 @@ class Statements:
             function=function,
             marks=", ".join(["%s"] * count),
             commit=_COMMITS[self._level],
+            mark="" if self._level == "local" else f", {_MARK}",
             lock_timeout=self._lock_timeout_ms,
             condition=_HAS_STANDBYS if self._level == "strict" else "",
         )

@@ -67,6 +67,8 @@ class Line(AsyncConnection[tuple[Any, ...]]):
     address: Address
     #: Whether a pooler such as pgbouncer stands between us and the server.
     pooled = False
+    #: Whether a thread uses it: what is freed under its hands would take the process with it.
+    in_thread = False
     _unconfirmed = False
     _cursor: AsyncCursor[tuple[Any, ...]] | None = None
 
@@ -112,7 +114,8 @@ class Line(AsyncConnection[tuple[Any, ...]]):
 
     def drop(self) -> None:
         """Ends the connection without waiting for anybody, and without telling the server to stop."""
-        self.pgconn.finish()
+        if not self.in_thread:
+            self.pgconn.finish()
 
     def watch(self) -> None:
         """Begins to listen for the server's warnings."""

@@ -10,7 +10,8 @@ import msgspec
 from holdfast.core.lifecycle import Verdict
 from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
 from holdfast.core.task import Attempt, Enqueued, Failure, Lapsed, NewTask, State, Task
-from holdfast.stores.contract import Discard, QueueCounts, WorkerRecord
+from holdfast.stores.contract import UPKEEP_BELL, Discard, QueueCounts, WorkerRecord
+from holdfast.stores.single import stale_map
 
 _policy_decoder = msgspec.json.Decoder(RetryPolicy)
 _headers_decoder = msgspec.json.Decoder(dict[str, str])
@@ -27,6 +28,20 @@ def policy_of(text: str | None) -> RetryPolicy:
 def headers_of(text: str | None) -> dict[str, str]:
     """The headers of their column."""
     return {} if text is None else _headers_decoder.decode(text)
+
+
+def recorded(url: str, tasks: Sequence[NewTask], rows: Sequence[Row]) -> tuple[list[Enqueued], set[str]]:
+    """What `enqueue` answers to these tasks, and the bells to ring when that is committed."""
+    answers = [Enqueued(task.task_id) for task in tasks]
+    bells = {task.queue for task in tasks if not task.delay_ms or task.run_at_ms is not None}
+    for row in rows:
+        if row[0] == "stale_map":
+            raise stale_map(url, row[2])
+        if row[0] == "upkeep":
+            bells.add(UPKEEP_BELL)
+        else:
+            answers[row[1] - 1] = enqueued(tasks[row[1] - 1], row)
+    return answers, bells
 
 
 def enqueued(task: NewTask, row: Row) -> Enqueued:

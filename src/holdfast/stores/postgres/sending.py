@@ -29,8 +29,8 @@ def task_columns(tasks: Sequence[NewTask]) -> tuple[Any, ...]:
     ]
     queues, types, priorities, waits, run_ats = map(list, zip(*shapes, strict=True))
     requests = [task.request_id for task in tasks]
-    headers = [_encode(task.headers).decode() if task.headers else None for task in tasks]
-    policies = [_policy(task.policy) for task in tasks]
+    headers = [headers_text(task.headers) for task in tasks]
+    policies = [policy_text(task.policy) for task in tasks]
     return (
         uuids([task.task_id for task in tasks]),
         blobs([task.payload for task in tasks]),
@@ -46,7 +46,13 @@ def task_columns(tasks: Sequence[NewTask]) -> tuple[Any, ...]:
     )
 
 
-def _policy(policy: RetryPolicy) -> str | None:
+def headers_text(headers: dict[str, str]) -> str | None:
+    """Headers as their column has them."""
+    return _encode(headers).decode() if headers else None
+
+
+def policy_text(policy: RetryPolicy) -> str | None:
+    """A policy as its column has it."""
     return None if policy is DEFAULT_POLICY or policy == DEFAULT_POLICY else _encode(policy).decode()
 
 

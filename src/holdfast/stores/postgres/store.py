@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -16,10 +17,10 @@ from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import FINAL_STATES, Claimed, Enqueued, Extension, Hold, Lapsed, NewTask, State, Task
 from holdfast.errors import BadOption, StaleEpoch, StaleMap, UnknownTask
 from holdfast.stores.contract import (
-    UPKEEP_BELL,
     Discard,
     Duty,
     Finding,
+    Kept,
     Page,
     Promoted,
     Query,
@@ -31,10 +32,12 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.postgres import probing, reading
 from holdfast.stores.postgres.arrays import uuids
+from holdfast.stores.postgres.completing import Completion, Completions
 from holdfast.stores.postgres.failures import NotMigrated
 from holdfast.stores.postgres.floors import Floor, Floors
 from holdfast.stores.postgres.migrating import Migrator
-from holdfast.stores.postgres.sending import Sent, change_columns, hold_columns, known_id, task_columns
+from holdfast.stores.postgres.sending import Sent, change_columns, hold_columns, known_id, plain_text, task_columns
+from holdfast.stores.postgres.within import PostgresWithin
 from holdfast.stores.single import SinglePartition, stale_map
 
 if TYPE_CHECKING:
@@ -61,10 +64,13 @@ class PostgresStore(SinglePartition):
         self._under_way = 0
         self._monotonic_ms = SystemClock().monotonic_ms
         self._floors = Floors(self._monotonic_ms)
+        self._completions = Completions(database.settings, self._now)
         self._tidy_at_ms = 0
         self._lanes: dict[int, tuple[str, str, int]] = {}
         #: Only the stepped clock of a test is sent along; otherwise the server's own decides.
         self._clock = None if isinstance(clock, SystemClock) else clock
+        #: Tasks in transactions of others: no part of the contract, since only a database can do that.
+        self.within = PostgresWithin(database, self._call, self._circumstances)
 
     # -- the path of a task ---------------------------------------------------------------------------------
 
@@ -73,16 +79,8 @@ class PostgresStore(SinglePartition):
         if not tasks:
             return []
         rows = await self._call("enqueue", self._now(), self.map_version, *task_columns(tasks), safe=True)
-        answers = [Enqueued(task.task_id) for task in tasks]
-        bells = {task.queue for task in tasks if not task.delay_ms and task.run_at_ms is None}
-        for row in rows:
-            if row[0] == "stale_map":
-                raise stale_map(self.url, row[2])
-            if row[0] == "upkeep":
-                bells.add(UPKEEP_BELL)
-            else:
-                answers[row[1] - 1] = reading.enqueued(tasks[row[1] - 1], row)
-        self._database.ring(bells | {task.queue for task in tasks if task.run_at_ms is not None})
+        answers, bells = reading.recorded(self.url, tasks, rows)
+        self._database.ring(bells)
         return answers
 
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
@@ -127,6 +125,16 @@ class PostgresStore(SinglePartition):
                 self._database.ring([bell])
         return verdicts
 
+    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
+        """Keeps a value under a key; as safe as the durability level says when it returns."""
+        claim = (None, None) if hold is None else (UUID(known_id(hold.task_id)), plain_text(hold.token))
+        [row] = await self._call("keep", self._now(), key, value, ttl_ms, *claim, safe=True)
+        return Kept(*row)
+
+    def completion(self, task_id: str, token: str, rest_ms: int) -> Completion:
+        """A transaction whose commit is also the ack of this claim; it may rest so long between two statements."""
+        return Completion(self._completions, known_id(task_id), token, rest_ms)
+
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
         """Due tasks to `ready`."""
         now_ms = self._monotonic_ms()
@@ -153,6 +161,11 @@ class PostgresStore(SinglePartition):
         """The tasks with their history."""
         found = {row[0]: reading.task(row) for row in await self._rows_of(task_ids)}
         return [found.get(task_id) for task_id in task_ids]
+
+    async def kept(self, key: str) -> bytes | None:
+        """What is kept under a key."""
+        rows = await self._call("get_kept", self._now(), key)
+        return rows[0][0] if rows else None
 
     async def find(self, query: Query) -> Page:
         """Tasks that match, newest first: in the order of their ids."""
@@ -245,20 +258,19 @@ class PostgresStore(SinglePartition):
 
     # -- life -----------------------------------------------------------------------------------------------
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Brings the schema up to this version."""
+        if dry_run:
+            return await self._database.run(self._migrator.pending, safe=False)
         await self._prepare()
         steps, self._steps = self._steps, []
         return steps
-
-    async def pending_migrations(self) -> list[str]:
-        """The steps that `migrate` would take; nothing is changed."""
-        return await self._database.run(self._migrator.pending, safe=False)
 
     async def close(self) -> None:
         """Finishes calls under way and ends connections."""
         while self._under_way:  # noqa: ASYNC110  # Calls may come from other event loops, which one event cannot serve.
             await asyncio.sleep(0.005)
+        await self._completions.close()
         await self._database.close()
 
     # -- inside ---------------------------------------------------------------------------------------------
@@ -277,6 +289,9 @@ class PostgresStore(SinglePartition):
                 return await self._database.call(function, *args, safe=safe)
         finally:
             self._under_way -= 1
+
+    def _circumstances(self) -> dict[str, Any]:
+        return {"now": self._now(), "map_version": self.map_version}
 
     def _now(self) -> int | None:
         return None if self._clock is None else self._clock.now_ms()

@@ -13,6 +13,8 @@
     {hf:0}/seq                  string  the last number of arrival
     {hf:0}/n                    hash    QUEUE/STATE -> how many: a view, never asked by a decision
     {hf:0}/req/QUEUE            hash    request_id -> task_id
+    {hf:0}/kept                 zset    keys under which something is kept, by the end of its time
+    {hf:0}/kept/KEY             string  what is kept under this key
     {hf:0}/paused               set     paused queues
     {hf:0}/map                  hash    the partition map and its version
     {hf:0}/server               hash    run_id of the server that was last seen, end of the grace, longest lease

@@ -20,6 +20,7 @@ from holdfast.stores.contract import (
     Discard,
     Duty,
     Finding,
+    Kept,
     Page,
     Promoted,
     Query,
@@ -156,6 +157,12 @@ class RedisStore(SinglePartition):
             verdicts += [reading.verdict(row) for row in await self._call("apply", *_changes(chunk))]
         return verdicts
 
+    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
+        """Keeps a value under a key; as safe as the durability level says when it returns."""
+        claim = ("", "") if hold is None else (hold.task_id, hold.token)
+        reason, *found = await self._call("keep", key, value, ttl_ms, *claim, safe=True)
+        return Kept(found[0] if found else None, reason.decode())
+
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
         """Due tasks to `ready`."""
         promoted = 0
@@ -186,6 +193,11 @@ class RedisStore(SinglePartition):
                 _, *rows = await self._call("get", *chunk)
             found += [reading.task(task_id, row) for task_id, row in zip(chunk, rows, strict=True)]
         return found
+
+    async def kept(self, key: str) -> bytes | None:
+        """What is kept under a key."""
+        value: bytes | None = await self._call("kept", key)
+        return value
 
     async def find(self, query: Query) -> Page:
         """Tasks that match, newest first; walks in stretches, so that no search holds up the server."""
@@ -267,8 +279,9 @@ class RedisStore(SinglePartition):
 
     # -- life -----------------------------------------------------------------------------------------------
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Nothing to do: keys are made when they are needed."""
+        del dry_run
         await self._call("counts")
         return []
 

@@ -21,6 +21,7 @@ from holdfast.stores.contract import (
     Discard,
     Duty,
     Finding,
+    Kept,
     Page,
     Placement,
     Promoted,
@@ -32,7 +33,7 @@ from holdfast.stores.contract import (
     Store,
     WorkerRecord,
 )
-from holdfast.stores.sharded import looking, reserving, upkeep
+from holdfast.stores.sharded import keeping, looking, reserving, upkeep
 from holdfast.stores.sharded.routing import Router, all_of, in_order
 
 #: Nobody listens longer than this by one map: a newer one may have the queue in more partitions.
@@ -103,6 +104,11 @@ class ShardedStore:
         places = [self._router.partition(change.task_id) for change in changes]
         return await upkeep.with_own_epochs(self._stores, changes, places)
 
+    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
+        """Keeps a value in the partition of its key; atomic with the look at the claim if that lies there too."""
+        with self._call():
+            return await keeping.keep(self._router, key, value, ttl_ms, hold)
+
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
         """Due tasks of every partition to `ready`."""
         with self._call():
@@ -129,6 +135,10 @@ class ShardedStore:
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         """The tasks, each from its partition."""
         return await self._router.scattered(task_ids, lambda task_id: task_id, lambda store, own: store.get(own))
+
+    async def kept(self, key: str) -> bytes | None:
+        """What is kept under a key, from its partition."""
+        return await keeping.kept(self._router, key)
 
     async def find(self, query: Query) -> Page:
         """Tasks of all partitions that match, newest first."""
@@ -207,10 +217,11 @@ class ShardedStore:
 
     # -- life -----------------------------------------------------------------------------------------------
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Brings every partition up to this version, and divides a new store."""
-        found = await all_of({n: store.migrate() for n, store in enumerate(self._stores)})
-        await self._router.map()
+        found = await all_of({n: store.migrate(dry_run=dry_run) for n, store in enumerate(self._stores)})
+        if not dry_run:
+            await self._router.map()
         return list(dict.fromkeys(step for steps in found.values() for step in steps))
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import apsw
@@ -40,6 +41,21 @@ def connect(path: str) -> apsw.Connection:
     except apsw.Error as error:
         raise translated(error, path) from error
     return connection
+
+
+def pending(path: str) -> list[str]:
+    """The steps that `migrate` would take on this file; nothing is changed, nor made."""
+    migrations = load_migrations(PACKAGE)
+    if not Path(path).exists():
+        return [name for _, name, _ in migrations]
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_handler(_BusyHandler())
+        with contextlib.closing(connection), _transaction(connection, "BEGIN"):
+            found = _version(connection, path)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    return [name for name, _ in _missing(found, path, migrations)]
 
 
 def migrate(connection: apsw.Connection, path: str) -> list[str]:

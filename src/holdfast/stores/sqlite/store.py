@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from holdfast.stores.contract import (
     Discard,
     Duty,
     Finding,
+    Kept,
     Page,
     Promoted,
     Query,
@@ -24,7 +26,8 @@ from holdfast.stores.contract import (
     WorkerRecord,
 )
 from holdfast.stores.single import SinglePartition
-from holdfast.stores.sqlite import dividing, looking, probing, recording, reserving, settling, upkeep
+from holdfast.stores.sqlite import dividing, keeping, looking, probing, recording, reserving, settling, upkeep
+from holdfast.stores.sqlite.connection import pending
 from holdfast.stores.sqlite.engine import Engine
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -71,6 +74,10 @@ class SqliteStore(SinglePartition):
         """Executes changes."""
         return await self._here().write(lambda work: settling.apply(work, changes)) if changes else []
 
+    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
+        """Keeps a value under a key."""
+        return await self._here().write(lambda work: keeping.keep(work, key, value, ttl_ms, hold))
+
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
         """Due tasks to `ready`."""
         return await self._here().write(lambda work: upkeep.promote(work, epoch, limit))
@@ -88,6 +95,10 @@ class SqliteStore(SinglePartition):
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
         """The tasks with their history."""
         return await self._here().read(lambda work: looking.get(work, task_ids)) if task_ids else []
+
+    async def kept(self, key: str) -> bytes | None:
+        """What is kept under a key."""
+        return await self._here().read(lambda work: keeping.kept(work, key))
 
     async def find(self, query: Query) -> Page:
         """Tasks that match, newest first."""
@@ -145,9 +156,12 @@ class SqliteStore(SinglePartition):
 
     # -- life -----------------------------------------------------------------------------------------------
 
-    async def migrate(self) -> list[str]:
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Brings the schema up to this version."""
-        return await self._here().migrate()
+        if not dry_run:
+            return await self._here().migrate()
+        # What is in memory is made by whoever opens it, and is never old.
+        return await asyncio.to_thread(pending, self._path) if self._path else []
 
     async def close(self) -> None:
         """Ends threads and connections of this process."""

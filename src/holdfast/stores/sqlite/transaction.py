@@ -15,7 +15,7 @@ from holdfast.stores.sqlite.connection import PACKAGE
 from holdfast.stores.sqltext import load_statements
 
 #: Every statement of this store, by name.
-SQL: Final = load_statements(PACKAGE, "path.sql", "upkeep.sql", "looking.sql", "partitions.sql")
+SQL: Final = load_statements(PACKAGE, "path.sql", "keeping.sql", "upkeep.sql", "looking.sql", "partitions.sql")
 
 _policy_decoder = msgspec.json.Decoder(RetryPolicy)
 _headers_decoder = msgspec.json.Decoder(dict[str, str])

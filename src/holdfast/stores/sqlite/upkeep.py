@@ -7,6 +7,7 @@ import msgspec
 from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import FINAL_STATES, Lapsed
 from holdfast.stores.contract import Duty, Promoted, Retention, WorkerRecord
+from holdfast.stores.sqlite import keeping
 from holdfast.stores.sqlite.settling import delete
 from holdfast.stores.sqlite.transaction import Transaction, policy_of
 
@@ -34,7 +35,7 @@ def expired(transaction: Transaction, limit: int) -> list[Lapsed]:
 
 
 def prune(transaction: Transaction, epoch: int, retention: Retention, limit: int) -> int:
-    """Finished tasks past their retention, by age first, then by count."""
+    """Finished tasks past their retention, by age first, then by count; then what is not kept any longer."""
     transaction.check_epoch(epoch)
     now_ms = transaction.now_ms
     seqs: list[int] = []
@@ -46,7 +47,7 @@ def prune(transaction: Transaction, epoch: int, retention: Retention, limit: int
     delete(transaction, seqs)
     transaction.run("prune_discards", {"before": now_ms - retention.discards_ms, "limit": limit})
     transaction.run("prune_workers", {"before": now_ms - _SILENT_WORKER_MS})
-    return len(seqs)
+    return len(seqs) + keeping.prune(transaction, limit - len(seqs))
 
 
 def _surplus(transaction: Transaction, keep: int, limit: int) -> list[int]:

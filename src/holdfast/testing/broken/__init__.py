@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.testing.broken import claiming, recording, settling, upkeep
+from holdfast.testing.broken import claiming, keeping, recording, settling, upkeep
 from holdfast.testing.broken.base import BrokenStore
 
 __all__ = ["BROKEN_STORES", "BrokenStore"]
@@ -50,6 +50,12 @@ BROKEN_STORES: Final[tuple[type[BrokenStore], ...]] = (
     settling.ReplayKeepsAttempts,
     settling.ResultDropped,
     settling.BadChangeStopsTheBatch,
+    keeping.KeepOverwrites,
+    keeping.KeepTellsOwnValue,
+    keeping.KeepIgnoresTheClaim,
+    keeping.RepeatKeepsLonger,
+    keeping.KeptUntilPruned,
+    keeping.KeptForEver,
     upkeep.PromotesEarly,
     upkeep.ExpiresEarly,
     upkeep.EpochNotChecked,

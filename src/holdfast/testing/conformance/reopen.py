@@ -142,3 +142,11 @@ async def healthy_store_reports_no_problem(kit: Kit) -> None:
     findings = await kit.store.probe()
     expect_true("there are findings", findings)
     expect("problems", [finding for finding in findings if finding.level == "problem"], [])
+
+
+@group.case
+async def migrated_store_has_nothing_to_migrate(kit: Kit) -> None:
+    """Once the schema is up to date, neither a look nor a second migration finds a step to take."""
+    expect("steps that are missing", await kit.store.migrate(dry_run=True), [])
+    await kit.store.migrate()
+    expect("steps taken again", await kit.store.migrate(), [])

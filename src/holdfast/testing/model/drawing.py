@@ -18,6 +18,7 @@ from holdfast.testing.kit import FOREIGN_TOKEN
 
 QUEUES: Final = ("a", "b")
 TYPES: Final = ("kit.one", "kit.two")
+KEYS: Final = ("k-1", "k-2")
 KEEP_NOTHING: Final = Retention(succeeded_ms=0, failed_ms=0, cancelled_ms=0, dead_lettered_ms=0, keep=0)
 _MANY: Final = 1_000_000
 
@@ -80,6 +81,7 @@ drafts = st.builds(
     absolute=st.booleans(),
     policy=policies,
 )
+times_to_live = st.sampled_from([10, 1_000, 60_000])
 leases = st.sampled_from([10, 1_000, 60_000])
 
 

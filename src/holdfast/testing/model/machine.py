@@ -135,6 +135,21 @@ class StoreMachine(Bench):
         model, store = self.model, self.store
         self.same("extensions", lambda: model.extend(holds, lease_ms), lambda: store.extend(holds, lease_ms), lost)
 
+    @precondition(lambda self: self.claims)
+    @rule(key=st.sampled_from(drawing.KEYS), pick=picks, ttl_ms=drawing.times_to_live, lost=twice)
+    def keep(self, key: str, pick: int, ttl_ms: int, lost: bool) -> None:
+        """Keeps a value under a key by a claim, current or stale, and looks at all keys."""
+        hold, value, values = self._hold(pick), b"%d" % pick, self.model.values
+        reason = self.model.objection(hold)
+        self.same(
+            "answer to keep",
+            lambda: values.keep(key, value, ttl_ms, reason),
+            lambda: self.store.keep(key, value, ttl_ms, hold),
+            lost,
+        )
+        for each in drawing.KEYS:
+            expect(f"kept under {each}", self.do(self.store.kept(each)), values.kept(each))
+
     def _hold(self, pick: int) -> Hold:
         current = self.model.held()
         claims = self.claims if pick % 3 == 0 or not current else current
@@ -199,7 +214,7 @@ class StoreMachine(Bench):
     @precondition(lambda self: self.model.finished())
     @rule(retention=drawing.retentions)
     def prune(self, retention: Retention) -> None:
-        """Deletes finished tasks by age and number, until a call finds none."""
+        """Deletes finished tasks by age and number, and values by their time, until a call finds none."""
         answer = 0
         while pruned := self.do(self.store.prune(self.model.epoch, retention)):
             answer += pruned

@@ -30,6 +30,7 @@ from holdfast.core.tokens import fencing_token
 from holdfast.stores.contract import Promoted, Reserve, Retention
 from holdfast.testing.clock import SteppedClock
 from holdfast.testing.expect import expect, expect_true
+from holdfast.testing.model.keeping import KeptValues
 from holdfast.testing.model.order import expect_order
 
 #: Stands for whatever a store writes.
@@ -69,6 +70,7 @@ class Model:
         self.entries: dict[str, Entry] = {}
         self.requests: dict[tuple[str, str], str] = {}
         self.paused: set[str] = set()
+        self.values = KeptValues(clock)
         self.epoch = 0
         self.enqueued = self.discarded = self.pruned = 0
 
@@ -194,12 +196,18 @@ class Model:
         """The answers, and their effect."""
         return [self._extend(hold, lease_ms) for hold in holds]
 
-    def _extend(self, hold: Hold, lease_ms: int) -> Extension:
+    def objection(self, hold: Hold) -> str:
+        """Why this claim is not current, empty if it is."""
         entry = self.entries.get(hold.task_id)
         if entry is None:
-            return Extension(False, reason="unknown")
-        if entry.standing.token is None or entry.standing.token != hold.token:
-            return Extension(False, reason="stale_claim")
+            return "unknown"
+        return "" if entry.standing.token is not None and entry.standing.token == hold.token else "stale_claim"
+
+    def _extend(self, hold: Hold, lease_ms: int) -> Extension:
+        reason = self.objection(hold)
+        if reason:
+            return Extension(False, reason=reason)
+        entry = self.entries[hold.task_id]
         lease_expires_at_ms = max(entry.standing.lease_expires_at_ms or 0, self.clock.now_ms() + lease_ms)
         entry.standing = msgspec.structs.replace(entry.standing, lease_expires_at_ms=lease_expires_at_ms)
         entry.progress = hold.progress or entry.progress
@@ -234,8 +242,8 @@ class Model:
         ]
 
     def next_event_ms(self) -> int:
-        """How long until the next task is due or the next lease ends, 0 if nothing is to come."""
-        times = [entry.standing.run_at_ms for entry in self._waiting()] + self._leases()
+        """How long until the next task is due, or the next lease or value ends; 0 if nothing is to come."""
+        times = [entry.standing.run_at_ms for entry in self._waiting()] + self._leases() + self.values.ends()
         return self._soonest_ms(times)
 
     def next_lease_ms(self) -> int:
@@ -269,7 +277,7 @@ class Model:
             expect(f"ends of the {state} tasks that are kept", kept, ended[number:])
         unfinished = [task_id for task_id in gone if self.entries[task_id].standing.state not in FINAL_STATES]
         expect("unfinished tasks that were pruned", unfinished, [])
-        expect("number of pruned tasks", answer, len(gone))
+        expect("number of pruned tasks and values", answer, len(gone) + self.values.prune())
         self.pruned += len(gone)
         for task_id in gone:
             self._forget(self.entries[task_id])

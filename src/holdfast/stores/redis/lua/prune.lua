@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- Deletes finished tasks past their retention, by age first, then by count. On a server that is nearly full, new tasks
--- come before old results: those of tasks that succeeded or were cancelled are kept for a minute only.
+-- Deletes finished tasks past their retention, by age first, then by count; then kept values whose time is over. On a server
+-- that is nearly full, new tasks come before old results: those of tasks that succeeded or were cancelled are kept for a minute only.
 -- ARGV: now, epoch, limit, keep, discards_ms, silent_worker_ms, ages (msgpack: [[state, age_ms]…])
 -- Reply: {count}, or {-1, current epoch} if the epoch is old
 -- include: common
+-- include: keeping
 local current, limit, keep = epoch(), tonumber(ARGV[3]), tonumber(ARGV[4])
 if tonumber(ARGV[2]) ~= current then return {-1, current} end
 local ages, pruned = cmsgpack.unpack(ARGV[7]), 0
@@ -39,6 +40,12 @@ if pruned == 0 then
     local surplus = math.min(redis.call('ZCARD', done) - keep, limit - pruned)
     if surplus > 0 then prune(age[1], redis.call('ZRANGE', done, 0, surplus - 1)) end
   end
+end
+
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', base .. '/kept', '-inf', now_text, 'LIMIT', 0, limit - pruned)) do
+  redis.call('ZREM', base .. '/kept', key)
+  redis.call('DEL', kept_key(key))
+  pruned = pruned + 1
 end
 
 local last = redis.call('LINDEX', base .. '/discards', -1)

@@ -169,3 +169,58 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
+
+-- Which store this is: no two have the same, not even a copy of one.
+CREATE OR REPLACE FUNCTION home() RETURNS text LANGUAGE plpgsql {look} AS $$
+BEGIN
+    RETURN (SELECT oid FROM pg_database WHERE datname = current_database()) || '.' || 'migrations'::regclass::oid || '.'
+           || (SELECT extract(epoch FROM min(applied_at)) FROM migrations);
+END $$;
+
+-- Has the commit of this transaction wait as the durability level says, if it would wait for less; false if it cannot.
+CREATE OR REPLACE FUNCTION make_safe(level text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    current text := current_setting('synchronous_commit');
+BEGIN
+    IF current = 'off' OR level <> 'local' AND current IN ('local', 'remote_write') THEN
+        PERFORM set_config('synchronous_commit', CASE level WHEN 'local' THEN 'local' ELSE 'on' END, true);
+    END IF;
+    RETURN level <> 'strict' OR current_setting('synchronous_standby_names') <> '';
+END $$;
+
+-- Records tasks in a transaction of somebody else's, through any driver, with any search_path, and for any role that may use
+-- the schema: all in one text. `call` is JSON: now, map_version, home, level, and the tasks with base64 for their payloads.
+-- Answers as enqueue does, or:
+--   elsewhere    this store is not the one that is meant, nothing was done
+--   no_standbys  the commit cannot be as durable as the level says, nothing was done
+-- Without jit, which sessions of ours do not have: the plans that we insist on look so dear that they would be compiled each time.
+CREATE OR REPLACE FUNCTION enqueue_within(call text)
+RETURNS TABLE (outcome text, place integer, number bigint, known_id text, known_type text)
+LANGUAGE plpgsql SECURITY DEFINER {path} SET jit = off AS $$
+DECLARE
+    given json := call::json;
+BEGIN
+    IF given ->> 'home' <> home() THEN
+        RETURN QUERY SELECT 'elsewhere', 0, NULL::bigint, NULL::text, NULL::text;
+        RETURN;
+    END IF;
+    IF NOT make_safe(given ->> 'level') THEN
+        RETURN QUERY SELECT 'no_standbys', 0, NULL::bigint, NULL::text, NULL::text;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT answer.* FROM (
+        SELECT array_agg(task_id ORDER BY n) AS ids, array_agg(decode(payload, 'base64') ORDER BY n) AS payloads,
+               array_agg(headers ORDER BY n) AS headers, array_agg(policy ORDER BY n) AS policies,
+               array_agg(n::integer ORDER BY n) AS shapes, array_agg(queue ORDER BY n) AS queues,
+               array_agg(type ORDER BY n) AS types, array_agg(priority ORDER BY n) AS priorities,
+               array_agg(delay_ms ORDER BY n) AS waits, array_agg(run_at_ms ORDER BY n) AS run_ats,
+               CASE WHEN count(request_id) > 0 THEN array_agg(request_id ORDER BY n) END AS request_ids
+        FROM ROWS FROM (json_to_recordset(given -> 'tasks') AS (
+            task_id uuid, type text, queue text, payload text, headers text, policy text, request_id text, priority integer,
+            delay_ms bigint, run_at_ms bigint
+        )) WITH ORDINALITY t (task_id, type, queue, payload, headers, policy, request_id, priority, delay_ms, run_at_ms, n)
+    ) c
+    CROSS JOIN LATERAL enqueue((given ->> 'now')::bigint, (given ->> 'map_version')::bigint, ids, payloads, headers, policies,
+                               shapes, queues, types, priorities, waits, run_ats, request_ids) answer;
+END $$;

@@ -1,4 +1,5 @@
--- Deletes finished tasks past their retention, by age first, then by count; also old records of discards, silent workers.
+-- Deletes finished tasks past their retention, by age first, then by count, and values whose time is over; also old records
+-- of discards, silent workers.
 -- The epoch is the current one if it is not the caller's, and nothing was done.
 
 CREATE OR REPLACE FUNCTION forget(ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -52,6 +53,7 @@ BEGIN
     IF pruned > 0 THEN
         PERFORM forget(ids);
     END IF;
+    pruned := pruned + forget_kept(now_ms, most - pruned);
     DELETE FROM discards WHERE number IN (
         SELECT number FROM discards WHERE discarded_at <= now_ms - discards_ms ORDER BY number LIMIT most);
     DELETE FROM workers WHERE expires_at <= now_ms - silent_ms;

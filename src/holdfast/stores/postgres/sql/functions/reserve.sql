@@ -18,14 +18,15 @@ BEGIN
                   WHERE r.lane = l.lane AND (r.rank, r.task_id) >= (coalesce(f.rank, l.floor), coalesce(f.id, {lowest_id})));
 END $$;
 
--- From one lane: whatever others are about to claim is stepped over.
+-- From one lane: whatever others are about to claim is stepped over. The time of the claim is read in the statement that
+-- makes it: one from the beginning of the call may be earlier than the promotion or the release of what is seen by now.
 CREATE OR REPLACE FUNCTION take_from_lane(
     wanted integer, lane_number integer, from_rank bigint, from_id uuid, by_claim text, by_worker text, by_call text,
-    under_epoch bigint, now_ms bigint, lease_ms bigint,
+    under_epoch bigint, given_now bigint, lease_ms bigint,
     OUT got share, OUT ids uuid[], OUT attempts integer[], OUT deliveries integer[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    WITH picked AS MATERIALIZED (
+    WITH moment AS MATERIALIZED (SELECT time_ms(given_now) AS now_ms), picked AS MATERIALIZED (
         SELECT r.ctid AS place, r.rank, r.task_id, r.attempt, r.deliveries FROM ready r
         WHERE r.lane = lane_number AND (r.rank, r.task_id) >= (from_rank, from_id)
         ORDER BY r.rank, r.task_id LIMIT wanted
@@ -34,9 +35,9 @@ BEGIN
         DELETE FROM ready r USING picked p WHERE r.ctid = p.place
     ), held AS (
         INSERT INTO claims (task_id, lane, attempt, deliveries, epoch, claimed_at, expires_at, claim_id, worker_id, call_id)
-        SELECT p.task_id, lane_number, p.attempt + 1, p.deliveries + 1, under_epoch, now_ms, now_ms + lease_ms, by_claim, by_worker,
-               by_call
-        FROM picked p
+        SELECT p.task_id, lane_number, p.attempt + 1, p.deliveries + 1, under_epoch, m.now_ms, m.now_ms + lease_ms, by_claim,
+               by_worker, by_call
+        FROM picked p, moment m
     )
     SELECT array_agg(p.task_id), array_agg(p.attempt + 1), array_agg(p.deliveries + 1), min(p.rank), max(p.rank)
     INTO ids, attempts, deliveries, got.first_rank, got.last_rank
@@ -50,7 +51,7 @@ END $$;
 -- locked than is claimed; only if others have locked some of these, each lane is gone through with locks.
 CREATE OR REPLACE FUNCTION take_from_lanes(
     wanted integer, numbers integer[], from_ranks bigint[], from_ids uuid[], by_claim text, by_worker text, by_call text,
-    under_epoch bigint, now_ms bigint, lease_ms bigint
+    under_epoch bigint, given_now bigint, lease_ms bigint
 ) RETURNS share[] LANGUAGE plpgsql AS $$
 DECLARE
     got share[];
@@ -58,7 +59,7 @@ DECLARE
     taken integer;
     seen integer;
 BEGIN
-    WITH candidates AS MATERIALIZED (
+    WITH moment AS MATERIALIZED (SELECT time_ms(given_now) AS now_ms), candidates AS MATERIALIZED (
         SELECT r.place FROM unnest(numbers, from_ranks, from_ids) f (lane, rank, id)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, ready.rank, ready.task_id FROM ready
@@ -71,8 +72,8 @@ BEGIN
         DELETE FROM ready r USING picked p WHERE r.ctid = p.place
     ), held AS (
         INSERT INTO claims (task_id, lane, attempt, deliveries, epoch, claimed_at, expires_at, claim_id, worker_id, call_id)
-        SELECT task_id, lane, attempt + 1, deliveries + 1, under_epoch, now_ms, now_ms + lease_ms, by_claim, by_worker, by_call
-        FROM picked
+        SELECT task_id, lane, attempt + 1, deliveries + 1, under_epoch, m.now_ms, m.now_ms + lease_ms, by_claim, by_worker, by_call
+        FROM picked, moment m
     ), parts AS (
         SELECT lane, count(*)::integer AS number, min(rank) AS first_rank, max(rank) AS last_rank,
                (array_agg(task_id ORDER BY rank DESC, task_id DESC))[1] AS last_id
@@ -83,7 +84,7 @@ BEGIN
     IF taken = seen THEN
         RETURN got;
     END IF;
-    WITH locked AS MATERIALIZED (
+    WITH moment AS MATERIALIZED (SELECT time_ms(given_now) AS now_ms), locked AS MATERIALIZED (
         SELECT r.* FROM unnest(numbers, from_ranks, from_ids) f (lane, rank, id)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, ready.* FROM ready
@@ -97,8 +98,8 @@ BEGIN
         DELETE FROM ready r USING picked p WHERE r.ctid = p.place
     ), held AS (
         INSERT INTO claims (task_id, lane, attempt, deliveries, epoch, claimed_at, expires_at, claim_id, worker_id, call_id)
-        SELECT task_id, lane, attempt + 1, deliveries + 1, under_epoch, now_ms, now_ms + lease_ms, by_claim, by_worker, by_call
-        FROM picked
+        SELECT task_id, lane, attempt + 1, deliveries + 1, under_epoch, m.now_ms, m.now_ms + lease_ms, by_claim, by_worker, by_call
+        FROM picked, moment m
     ), parts AS (
         SELECT lane, count(*)::integer AS number, min(rank) AS first_rank, max(rank) AS last_rank,
                (array_agg(task_id ORDER BY rank DESC, task_id DESC))[1] AS last_id
@@ -176,7 +177,7 @@ BEGIN
                 CONTINUE WHEN sight.numbers IS NULL;
                 IF cardinality(sight.numbers) = 1 THEN
                     took := take_from_lane(wanted, sight.numbers[1], sight.ranks[1], sight.ids[1], claim, worker, call, current_epoch,
-                                           now_ms, lease_ms);
+                                           given_now, lease_ms);
                     got := ARRAY[took.got];
                     IF left_over = max_tasks AND NOT holds THEN
                         alone := took;
@@ -185,7 +186,7 @@ BEGIN
                     END IF;
                 ELSE
                     holds := true;
-                    got := take_from_lanes(wanted, sight.numbers, sight.ranks, sight.ids, claim, worker, call, current_epoch, now_ms,
+                    got := take_from_lanes(wanted, sight.numbers, sight.ranks, sight.ids, claim, worker, call, current_epoch, given_now,
                                            lease_ms);
                 END IF;
                 FOREACH part IN ARRAY got LOOP

@@ -119,6 +119,14 @@ CREATE TABLE requests (
     PRIMARY KEY (queue, request_id)
 );
 
+-- What finished steps of tasks gave, under their keys.
+CREATE TABLE kept (
+    key        text COLLATE "C" PRIMARY KEY,
+    expires_at bigint NOT NULL,
+    value      bytea NOT NULL
+);
+CREATE INDEX kept_expires_at ON kept (expires_at);
+
 CREATE TABLE paused (queue text COLLATE "C" PRIMARY KEY);
 
 CREATE TABLE duties (

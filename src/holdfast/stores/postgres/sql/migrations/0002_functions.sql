@@ -5,6 +5,8 @@
 -- include: functions/changes.sql
 -- include: functions/reserve.sql
 -- include: functions/extend.sql
+-- include: functions/completing.sql
+-- include: functions/kept.sql
 -- include: functions/upkeep.sql
 -- include: functions/prune.sql
 -- include: functions/duties.sql

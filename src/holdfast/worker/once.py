@@ -1,0 +1,144 @@
+"""A step of a task that is done once: its result is kept under a key, and given to whoever comes to that step again.
+
+Between the end of the step and the keeping of its result there is a gap that nobody can close from here: a crash in it
+repeats the step. Everything else is closed: only a current claim can keep, the first result stays, and neither an
+outage of the store nor a cancellation comes between the step and its keeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar, overload
+
+from holdfast.clock import SystemClock
+from holdfast.core.arguments import encode_result, result_decoder, return_type
+from holdfast.core.durations import Duration, duration_ms
+from holdfast.core.names import check_key
+from holdfast.core.outcomes import Cancel, Snooze
+from holdfast.core.task import Hold
+from holdfast.errors import BadOption, ClaimLost, UsageError
+from holdfast.stores.contract import Kept, Store
+from holdfast.worker.backoff import persistently
+from holdfast.worker.run import Ending, Run, Workplace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+#: Longer than a task with the default retries, a weekend and the repair on Monday.
+KEEP: Final = "7d"
+
+
+class Once:
+    """One step under its key; call it with the function and its arguments."""
+
+    def __init__(self, run: Run, key: str, *, keep: Duration = KEEP) -> None:
+        self._run = run
+        self._key = check_key(key)
+        self._what = f"once({key!r})"
+        self._keep_ms = duration_ms(keep, "keep")
+        if not self._keep_ms:
+            raise BadOption(f"{self._what}: keep={keep!r} would keep nothing; give a time such as {KEEP!r}")
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def __call__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """The kept result of this step, or that of the function, kept; to be awaited if the function is async."""
+        decode = result_decoder(return_type(function), self._what)
+        if _is_async(function):
+            return self._awaited(lambda: function(*args, **kwargs), decode)
+        self._refuse_in_a_loop(function)
+        return self._waited(lambda: function(*args, **kwargs), decode)
+
+    # -- one logic, two ways to wait ------------------------------------------------------------------------
+
+    async def _awaited(self, step: Callable[[], Awaitable[Any]], decode: Callable[[bytes], Any]) -> Any:
+        kept = await self._kept()
+        if kept is None:
+            kept = await _to_the_end(self._keep(self._encoded(await step())))
+        return decode(kept)
+
+    def _waited(self, step: Callable[[], Any], decode: Callable[[bytes], Any]) -> Any:
+        loop = self._workplace().loop
+        kept = asyncio.run_coroutine_threadsafe(self._kept(), loop).result()
+        if kept is None:
+            data = self._encoded(step())
+            kept = asyncio.run_coroutine_threadsafe(self._keep(data), loop).result()
+        return decode(kept)
+
+    # -- the steps ------------------------------------------------------------------------------------------
+
+    async def _kept(self) -> bytes | None:
+        return await self._insist(lambda store: store.kept(self._key))
+
+    def _encoded(self, value: Any) -> bytes:
+        if isinstance(value, (Snooze, Cancel)):
+            raise value  # the step has not been done, and says what is to become of the task
+        return encode_result(value, f"{self._what}: result", self._run.type.codec.max_bytes)
+
+    async def _keep(self, data: bytes) -> bytes:
+        hold = Hold(self._run.task.task_id, self._run.task.token)
+        kept: Kept = await self._insist(lambda store: store.keep(self._key, data, self._keep_ms, hold))
+        if kept.reason or kept.value is None:
+            raise self._claim_lost()
+        return kept.value
+
+    async def _insist(self, call: Callable[[Store], Awaitable[T]]) -> T:
+        """The store's answer, through an outage, for as long as the task is ours."""
+        store = self._workplace().store
+
+        async def ask() -> T:
+            if self._run.ending is Ending.LOST or SystemClock().monotonic_ms() >= self._run.deadline_ms:
+                raise self._claim_lost()
+            return await call(store)
+
+        return await persistently(ask, f"task {self._run.task.task_id}: {self._what}")
+
+    def _workplace(self) -> Workplace:
+        if self._run.workplace is None:
+            raise UsageError(f"{self._what} needs a store: it works in a task that a worker runs")
+        return self._run.workplace
+
+    def _claim_lost(self) -> ClaimLost:
+        return ClaimLost(f"task {self._run.task.task_id}: {self._what}: the claim of this attempt has passed")
+
+    def _refuse_in_a_loop(self, function: Callable[..., Any]) -> None:
+        """A plain function's result is given as it is, so the call would have to block the loop that it waits for."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        name = getattr(function, "__name__", repr(function))
+        raise UsageError(
+            f"{self._what}: {name} is not async, and this is an event loop: give it an async function, "
+            f"or run it in a thread: await current().once({self._key!r}, asyncio.to_thread, {name}, ...)"
+        )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call gives something to await: an async function, an object that is called like one, or a task type."""
+    if isinstance(function, type):
+        return False
+    called = getattr(function, "__call__", None)  # noqa: B004
+    return any(map(inspect.iscoroutinefunction, (function, called))) or getattr(function, "is_async", None) is True
+
+
+async def _to_the_end(call: Coroutine[Any, Any, T]) -> T:
+    """What the call gives; a cancellation waits for its end, since what it is about has happened already."""
+    under_way = asyncio.ensure_future(call)
+    try:
+        await asyncio.wait([under_way])
+    except asyncio.CancelledError:
+        await asyncio.wait([under_way])
+        if not under_way.cancelled():
+            under_way.exception()  # looked at: the cancellation is what counts
+        raise
+    return under_way.result()

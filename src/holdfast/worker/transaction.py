@@ -1,0 +1,227 @@
+"""A block in which a task writes to the store's own database and is finished by the same commit.
+
+The store decides at the end of the block, by the claim: the writes are committed together with the success of the task,
+or not at all. After that nothing is left to settle, and nothing that the function still does can change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from holdfast.clock import SystemClock
+from holdfast.core.ids import partition_of
+from holdfast.core.outcomes import Cancel, Snooze
+from holdfast.errors import UsageError
+from holdfast.stores.contract import Store
+from holdfast.worker.run import Run, Workplace
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+
+T = TypeVar("T")
+
+_log = logging.getLogger("holdfast.worker")
+
+_NOTHING = b"null"
+
+
+class Completion(Protocol):
+    """The store's part of such a block."""
+
+    async def begin(self, *, threaded: bool) -> Any:
+        """A connection in a new transaction, for the running event loop or for a thread."""
+        ...
+
+    async def finish(self, result: bytes, may_ask: Callable[[], bool]) -> None:
+        """Acks the claim and commits; raises if nothing was committed, or if nobody could find out."""
+        ...
+
+    async def abandon(self, *, at_once: bool) -> None:
+        """Rolls back."""
+        ...
+
+
+class _Phase(Enum):
+    NEW = "new"
+    OPEN = "open"
+    ENDING = "ending"
+    ROLLED_BACK = "rolled back"
+    COMMITTED = "committed"
+
+
+class Transaction:
+    """The block: `async with` in coroutines, `with` in threads."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._phase = _Phase.NEW
+        self._completion: Completion | None = None
+        self.result = _NOTHING
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the task is inside the block."""
+        return self._phase is _Phase.OPEN
+
+    @property
+    def decides(self) -> bool:
+        """Whether the claim is being ended by the commit, or was: its loss is no news then."""
+        return self._phase in {_Phase.ENDING, _Phase.COMMITTED}
+
+    @property
+    def committed(self) -> bool:
+        """Whether the task has succeeded with it."""
+        return self._phase is _Phase.COMMITTED
+
+    # -- one logic, two ways to wait ------------------------------------------------------------------------
+
+    async def __aenter__(self) -> AsyncConnection[tuple[Any, ...]]:
+        return cast("AsyncConnection[tuple[Any, ...]]", await self._begin(threaded=False))
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await _to_the_end(self._finish())
+        else:
+            await self._abandon(error)
+
+    def __enter__(self) -> Connection[tuple[Any, ...]]:
+        self._refuse_in_a_loop()
+        return cast("Connection[tuple[Any, ...]]", self._waited(self._begin(threaded=True)))
+
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._waited(self._finish() if error is None else self._abandon(error))
+
+    def _waited(self, step: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(step, self._workplace().loop).result()
+
+    # -- the steps ------------------------------------------------------------------------------------------
+
+    async def _begin(self, *, threaded: bool) -> Any:
+        self._refuse_a_second()
+        workplace, task = self._workplace(), self._run.task
+        self._completion = _completion(workplace.store, task.task_id, task.token, workplace.lease_ms)
+        self._run.transaction = self
+        self._phase = _Phase.OPEN
+        try:
+            return await self._completion.begin(threaded=threaded)
+        except BaseException:
+            self._phase = _Phase.ROLLED_BACK
+            raise
+
+    async def _finish(self) -> None:
+        self._phase = _Phase.ENDING
+        try:
+            await self._opened().finish(self.result, self._may_still_be_ours)
+        except BaseException:
+            self._phase = _Phase.ROLLED_BACK
+            raise
+        self._phase = _Phase.COMMITTED
+
+    async def _abandon(self, error: BaseException) -> None:
+        self._phase = _Phase.ROLLED_BACK
+        # Who was cancelled may be cancelled again, and must not wait.
+        await self._opened().abandon(at_once=isinstance(error, asyncio.CancelledError))
+
+    def _opened(self) -> Completion:
+        if self._completion is None:
+            raise UsageError("transaction(): the block was never entered")
+        return self._completion
+
+    def _may_still_be_ours(self) -> bool:
+        return SystemClock().monotonic_ms() < self._run.deadline_ms
+
+    def _workplace(self) -> Workplace:
+        if self._run.workplace is None:
+            raise UsageError("transaction() needs a store: it works in a task that a worker runs")
+        return self._run.workplace
+
+    # -- what is refused ------------------------------------------------------------------------------------
+
+    def _refuse_a_second(self) -> None:
+        other = self._run.transaction
+        if other is not None and (other.is_open or other.decides):
+            done = "has finished the task already" if other.committed else "is still open"
+            raise UsageError(
+                f"transaction(): a block of this run {done}; there is one for each run, do it all in that one"
+            )
+        if self._phase is not _Phase.NEW:
+            raise UsageError("transaction(): a block is entered once; call current().transaction() again")
+
+    @staticmethod
+    def _refuse_in_a_loop() -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise UsageError("transaction(): this is an event loop; write: async with current().transaction() as conn:")
+
+
+def set_result(run: Run, value: Any) -> None:
+    """The result that is stored when the open block of this run commits."""
+    if run.transaction is None or not run.transaction.is_open:
+        raise UsageError("set_result() is for the inside of a transaction() block; elsewhere, return the result")
+    run.transaction.result = run.type.codec.encode_result(value)
+
+
+def note_return(run: Run, transaction: Transaction, value: Any) -> None:
+    """After the commit: says so if what the function returns comes too late."""
+    if value is None:
+        return
+    if isinstance(value, (Snooze, Cancel)):
+        note_error(run, value)
+    elif run.type.codec.encode_result(value) != transaction.result:
+        _log.warning(
+            "task %s: succeeded with its transaction; what it returned after that is not stored, set_result() in the "
+            "block would have been",
+            run.task.task_id,
+        )
+
+
+def note_error(run: Run, error: BaseException) -> None:
+    """After the commit: says that an error changes nothing any more."""
+    if isinstance(error, asyncio.CancelledError) and run.ending is not None:
+        return
+    _log.warning(
+        "task %s: succeeded with its transaction; what came after that changes nothing: %s: %s",
+        run.task.task_id,
+        type(error).__name__,
+        error,
+        exc_info=error if error.__traceback__ else None,
+    )
+
+
+def _completion(store: Store, task_id: str, token: str, rest_ms: int) -> Completion:
+    """The block in the database where the task is."""
+    partitions = store.partitions()
+    own = partitions[partition_of(task_id)] if len(partitions) > 1 else store
+    make = getattr(own, "completion", None)
+    if make is None:
+        engine = store.url.partition("://")[0]
+        raise UsageError(
+            f"transaction(): only PostgreSQL commits a task's writes together with its end, this store is {engine}; "
+            "use current().once() here"
+        )
+    return cast("Completion", make(task_id, token, rest_ms))
+
+
+async def _to_the_end(step: Coroutine[Any, Any, None]) -> None:
+    """Sees the commit through: it takes a bounded time, and a cancellation must not leave its outcome unknown."""
+    under_way = asyncio.ensure_future(step)
+    interruption: asyncio.CancelledError | None = None
+    while not under_way.done():
+        try:
+            await asyncio.wait([under_way])
+        except asyncio.CancelledError as cancelled:
+            interruption = cancelled
+    under_way.result()
+    if interruption is not None:
+        raise interruption

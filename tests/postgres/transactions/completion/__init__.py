@@ -1,0 +1,1 @@
+"""The end of a task in the transaction in which it has written."""
