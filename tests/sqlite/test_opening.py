@@ -84,7 +84,7 @@ def test_a_read_only_folder_is_named(tmp_path: Path) -> None:  # pragma: no cove
         ("sqlite:///", "names no file"),
         ("sqlite:///x.db?mode=ro", "takes no options"),
         ("mysql://root:secret@host/x", "not a store URL"),
-        ("postgresql://ann:secret@host/x", "no postgresql store"),
+        ("postgresql://ann:secret@host", "the name of the database is missing"),
         ("redis://:secret@/0", "a host is missing"),
         ("holdfast.db", "not a store URL"),
         ("", "not a store URL"),

@@ -10,6 +10,7 @@ import apsw
 
 from holdfast import Holdfast
 from holdfast.core.task import State
+from tests.servers.postgres_shared import shared_durable_postgres
 from tests.servers.shared import shared_durable_server
 from tests.support import eventually
 from tests.worker.helpers import enqueue_many, in_state, outcomes, working
@@ -17,9 +18,9 @@ from tests.worker.helpers import enqueue_many, in_state, outcomes, working
 
 @contextmanager
 def outage(url: str, directory: Path) -> Iterator[None]:
-    """SQLite is locked by somebody else; Redis is dead, and comes back with its data."""
-    if url.startswith("redis"):
-        server = shared_durable_server("redis")
+    """SQLite is locked by somebody else; a server is dead, and comes back with its data."""
+    if not url.startswith("sqlite"):
+        server = shared_durable_server("redis") if url.startswith("redis") else shared_durable_postgres()
         server.kill()
         try:
             yield
