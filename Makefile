@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TESTS ?= tests
+# Tests of faults wait more than they compute: more of them than cores may run side by side.
+TEST_PROCESSES ?= 3
 STORE ?= sqlite
 BENCH_JSON := bench-results/$(STORE).json
 
@@ -18,7 +20,7 @@ demo: $(STAMP) ## a lively mix of tasks on an embedded store, with a live table
 	@$(BIN)/holdfast demo
 
 test: $(STAMP) services ## all tests (TESTS=tests/unit for a part)
-	$(BIN)/pytest $(TESTS) || { echo "once more, alone, what failed beside everything else:"; \
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(TESTS) || { echo "once more, alone, what failed beside everything else:"; \
 	  $(BIN)/pytest --last-failed --last-failed-no-failures none $(TESTS); }
 
 check: $(STAMP) ## ruff, mypy in strict mode, and the layers

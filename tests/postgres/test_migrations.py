@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.errors import StoreTooNew
+from holdfast.errors import StoreTooNew, StoreUnavailable
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres.migrating import Migrator
 from holdfast.stores.postgres.store import PostgresStore
@@ -179,3 +179,17 @@ def test_dropped_schema_is_made_again(database_url: str) -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+def test_people_can_look_while_no_standby_confirms(durable_database_url: str) -> None:
+    async def scenario() -> None:
+        plain = open_store(durable_database_url)
+        await plain.migrate()
+        await plain.close()
+        strict = open_store(f"{durable_database_url}?durability=strict&deadline=1s")
+        assert await strict.counts() == []
+        with pytest.raises(StoreUnavailable, match="no synchronous standby"):
+            await strict.hold_duty("upkeep", "somebody", 1_000)
+        await strict.close()
+
+    asyncio.run(scenario())
