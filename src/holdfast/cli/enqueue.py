@@ -113,8 +113,7 @@ def _from_app(reference: str, call: Call) -> tuple[NewTask, str]:
     )
     is_list = isinstance(call.arguments, list)
     prepared = using.prepare(*call.arguments) if is_list else using.prepare(**as_object(call.arguments))
-    given = msgspec.structs.asdict(prepared.options)
-    return NewTask(task_id=_new_id(), type=prepared.type, payload=prepared.payload, **given), str(app.url)
+    return prepared.options.new_task(_new_id(), prepared.type, prepared.payload), str(app.url)
 
 
 async def _unchecked(store: Store, call: Call) -> NewTask:

@@ -69,7 +69,5 @@ class DemoProducer:
         await self._store.apply([lifecycle.cancel(task_id, "the demo changed its mind") for task_id in task_ids])
 
     def _new_task(self, call: Call, place: Placement) -> NewTask:
-        given = msgspec.structs.asdict(call.options)
-        given["queue"] += self._suffix
-        task_id = self._ids.task_id(place(given["queue"], call.options.request_id))
-        return NewTask(task_id=task_id, type=call.type, payload=call.payload, **given)
+        options = msgspec.structs.replace(call.options, queue=call.options.queue + self._suffix)
+        return options.new_task(self._ids.task_id(place(options.queue, options.request_id)), call.type, call.payload)

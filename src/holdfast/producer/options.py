@@ -12,6 +12,7 @@ from holdfast.core.durations import Duration, duration_ms
 from holdfast.core.names import check_queue, check_request_id
 from holdfast.core.priority import check_priority
 from holdfast.core.retry import DEFAULT_POLICY, Retry, RetryPolicy
+from holdfast.core.task import NewTask
 from holdfast.errors import BadOption
 from holdfast.stores.transactions import Transaction
 
@@ -32,6 +33,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     #: Not recorded: what it is recorded in.
     transaction: Transaction | None = None
+
+    def new_task(self, task_id: str, type_name: str, payload: bytes) -> NewTask:
+        """The envelope of a call with these options."""
+        return NewTask(
+            task_id=task_id,
+            type=type_name,
+            queue=self.queue,
+            payload=payload,
+            headers=self.headers,
+            request_id=self.request_id,
+            priority=self.priority,
+            policy=self.policy,
+            delay_ms=self.delay_ms,
+            run_at_ms=self.run_at_ms,
+        )
 
 
 def changed(

@@ -148,18 +148,7 @@ class Recorder:
 
     def _new_task(self, call: Prepared[Any], place: Placement) -> NewTask:
         options = call.options
-        return NewTask(
-            task_id=self._ids.task_id(place(options.queue, options.request_id)),
-            type=call.type,
-            queue=options.queue,
-            payload=call.payload,
-            headers=options.headers,
-            request_id=options.request_id,
-            priority=options.priority,
-            policy=options.policy,
-            delay_ms=options.delay_ms,
-            run_at_ms=options.run_at_ms,
-        )
+        return options.new_task(self._ids.task_id(place(options.queue, options.request_id)), call.type, call.payload)
 
 
 def batches(calls: Iterable[Prepared[R]], transaction: Transaction | None = None) -> Iterator[list[Prepared[R]]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.stores.postgres.bells import RING_EVERY_SECONDS
 from holdfast.stores.postgres.database import Database
 from tests.postgres.link.helpers import Wire, in_thread, opened, until
 from tests.servers.postgres import PostgresServer
@@ -230,7 +231,7 @@ def test_first_ring_goes_at_once_and_the_next_ones_together(
             seconds = loop.time() - begun
         statements = await in_thread(lambda: postgres_server.value(calls, database=database))
         assert rings > 500
-        assert 2 <= statements <= seconds / 0.05 + 2
+        assert 2 <= statements <= seconds / RING_EVERY_SECONDS + 2
 
     calls = "SELECT count(*) FROM rung"
     postgres_server.query("CREATE TABLE rung (names text[])", database=database)

@@ -78,7 +78,7 @@ class RedisStore(SinglePartition):
 
     def enqueue_now(self, tasks: Sequence[NewTask]) -> list[Enqueued] | None:
         """Records a few tasks if the server simply says so; a server that has lost its tail is left to `enqueue`."""
-        if len(tasks) > MAX_TASKS:
+        if len(tasks) > MAX_TASKS or self._window.lost is not None:
             return None
         floor = self._window.floor
         reply = self._link.call_now(script("enqueue"), self._base, self._enqueue_args(tasks))

@@ -7,11 +7,15 @@ loses its claim between the two may still be the first to keep. It overwrites no
 from __future__ import annotations
 
 import zlib
+from typing import Final
 
 from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import Hold
 from holdfast.stores.contract import Kept
 from holdfast.stores.sharded.routing import Router
+
+#: Longer than any lease can have run out and not be requeued.
+_LONG_AGO_MS: Final = 10 * 365 * 86_400_000
 
 
 def home(current: PartitionMap, key: str) -> int:
@@ -35,6 +39,7 @@ async def kept(router: Router, key: str) -> bytes | None:
 
 
 async def _objection(router: Router, hold: Hold) -> str:
-    """Why the claim is not current; extended by nothing it stays as it is."""
-    [answer] = await router.stores[router.partition(hold.task_id)].extend([Hold(hold.task_id, hold.token)], 0)
+    """Why the claim is not current. Extended to a time that has passed, it stays as it is."""
+    store = router.stores[router.partition(hold.task_id)]
+    [answer] = await store.extend([Hold(hold.task_id, hold.token)], -_LONG_AGO_MS)
     return answer.reason
