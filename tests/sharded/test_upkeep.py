@@ -36,7 +36,7 @@ async def _owners(store: Store) -> list[str | None]:
 
 
 async def _until(condition: Callable[[], Awaitable[T]]) -> T:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while not (value := await condition()):  # noqa: ASYNC110  (other processes change it)
             await asyncio.sleep(0.02)
     return value
