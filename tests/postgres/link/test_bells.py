@@ -165,7 +165,7 @@ def test_ring_in_the_moment_of_the_timeout_is_heard(url: str, table: Table) -> N
             await database.wait([BELL], 100)
             await table.until_waiting(1)
             loop = asyncio.get_running_loop()
-            listener = database._known_session().bells._listener  # type: ignore[attr-defined]
+            listener = database._sessions.known().bells._listener  # type: ignore[attr-defined]
             waiter = asyncio.create_task(database.wait([BELL], 200))
             await asyncio.sleep(0)
             begun = loop.time()

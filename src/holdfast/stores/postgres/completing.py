@@ -56,7 +56,7 @@ class Completions(PostgresDatabase):
     @asynccontextmanager
     async def begun(self, token: str, rest_ms: int) -> AsyncIterator[Line]:
         """A connection in a new transaction for this claim; it is closed if the transaction was not ended."""
-        session = await self._session()
+        session = await self._sessions.get()
         async with self._rooms.setdefault(session, asyncio.Semaphore(self._most)), AsyncExitStack() as stack:
             patience = Patience(self.settings.deadline_ms)
             while True:

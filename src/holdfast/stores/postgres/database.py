@@ -7,7 +7,6 @@ repeated until its deadline, has commits wait for standbys as the durability lev
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -15,13 +14,13 @@ from typing import Any, Protocol, TypeVar
 
 from psycopg import AsyncConnection
 
-from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.durability import Statements
 from holdfast.stores.postgres.failures import TROUBLES, Failures
 from holdfast.stores.postgres.lines import Line, NoStandbys, Unconfirmed
 from holdfast.stores.postgres.patience import Patience
-from holdfast.stores.postgres.sessions import CLOSED, Session
+from holdfast.stores.postgres.sessions import Session
 from holdfast.stores.postgres.urls import PostgresSettings
+from holdfast.stores.sessions import LoopSessions
 
 T = TypeVar("T")
 
@@ -83,15 +82,12 @@ class PostgresDatabase:
         self.settings = settings
         self._failures = Failures(settings)
         self._statements = Statements(settings)
-        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
-        self._pid = os.getpid()
-        self._left_behind: list[Session] = []
+        self._sessions = LoopSessions(lambda: Session(settings))
         self._beginnings: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     async def call(self, function: str, *arguments: Any, safe: bool = False) -> list[tuple[Any, ...]]:
         """Runs a function, insisting."""
-        session = await self._session()
+        session = await self._sessions.get()
         patience = Patience(self.settings.deadline_ms)
         waits = self._statements.may_wait(safe)
         while True:
@@ -108,7 +104,7 @@ class PostgresDatabase:
         self, work: Callable[[AsyncConnection[Any]], Awaitable[T]], *, safe: bool = True, seconds: float | None = None
     ) -> T:
         """Runs a transaction, insisting."""
-        session = await self._session()
+        session = await self._sessions.get()
         patience = Patience(self.settings.deadline_ms)
         while True:
             try:
@@ -123,7 +119,7 @@ class PostgresDatabase:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         """Runs a transaction once; what its body raises is not touched."""
-        session = await self._session()
+        session = await self._sessions.get()
         body_failed = False
         try:
             async with self._transaction(session) as line:
@@ -141,30 +137,22 @@ class PostgresDatabase:
 
     def ring(self, names: Iterable[str]) -> None:
         """Rings from the running event loop."""
-        session = self._known_session()
+        session = self._sessions.known()
         if session is not None:
             session.bells.ring(names)
-        elif not self._closed:
+        elif not self._sessions.closed:
             beginning = asyncio.get_running_loop().create_task(self._ring_first(tuple(names)))
             self._beginnings.add(beginning)
             beginning.add_done_callback(self._beginnings.discard)
 
     async def wait(self, names: Sequence[str], timeout_ms: int) -> bool:
         """Waits for a bell; trouble on the way only makes it a shorter or longer wait."""
-        session = await self._session()
+        session = await self._sessions.get()
         return await session.bells.wait(names, timeout_ms)
 
     async def close(self) -> None:
         """Ends the connections of this process, those of other event loops too."""
-        self._closed = True
-        for loop, session in list(self._sessions.items()):
-            if loop is asyncio.get_running_loop():
-                await session.close()
-            elif loop.is_running():
-                # Not waited for: that loop may itself be waiting, in a sync call, for this very close.
-                asyncio.run_coroutine_threadsafe(session.close(), loop)
-            # A loop that rests closes its session when it ends.
-        self._sessions.clear()
+        await self._sessions.close()
 
     @asynccontextmanager
     async def _transaction(self, session: Session) -> AsyncIterator[Line]:
@@ -177,26 +165,7 @@ class PostgresDatabase:
 
     async def _ring_first(self, names: Iterable[str]) -> None:
         """The first thing that this event loop does here is to ring: for a task in a transaction of the caller's."""
-        (await self._session()).bells.ring(names)
-
-    async def _session(self) -> Session:
-        """The session of the running event loop in this process."""
-        session = self._known_session()
-        if session is None:
-            if self._closed:
-                raise StoreUnavailable(CLOSED)
-            self._sessions = {each: known for each, known in self._sessions.items() if not each.is_closed()}
-            session = self._sessions[asyncio.get_running_loop()] = Session(self.settings)
-            await session.end_with_loop()
-        return session
-
-    def _known_session(self) -> Session | None:
-        if self._pid != os.getpid():
-            # Kept, not closed: closing here would meddle with sockets that the parent still uses.
-            self._left_behind.extend(self._sessions.values())
-            self._sessions = {}
-            self._pid = os.getpid()
-        return self._sessions.get(asyncio.get_running_loop())
+        (await self._sessions.get()).bells.ring(names)
 
     async def _mend(
         self, session: Session, error: BaseException, patience: Patience, *, function: str = "", waits: bool = False

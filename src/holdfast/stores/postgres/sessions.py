@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -13,18 +13,18 @@ from holdfast.stores.postgres.lines import Line
 from holdfast.stores.postgres.standbys import Standbys
 from holdfast.stores.postgres.urls import PostgresSettings
 from holdfast.stores.postgres.way import Way
+from holdfast.stores.sessions import CLOSED, LoopSession
 
-CLOSED: Final = "the store is closed"
 _CLOSE_SECONDS: Final = 5.0
 #: Connections that are never taken by calls which wait for a standby, so that leases can still be extended.
 _ALWAYS_FREE: Final = 2
 
 
-class Session:
+class Session(LoopSession):
     """The connections of one event loop; they end with it."""
 
     def __init__(self, settings: PostgresSettings) -> None:
-        self.loop = asyncio.get_running_loop()
+        super().__init__()
         self.way = Way(settings.login, settings)
         self.bells = Bells(settings)
         self.standbys = Standbys(self, max(1, settings.connections - _ALWAYS_FREE))
@@ -32,7 +32,6 @@ class Session:
         self._idle: list[Line] = []
         self._lent: set[Line] = set()
         self._closed = False
-        self._until_loop_ends: AsyncGenerator[None, None] | None = None
 
     @asynccontextmanager
     async def line(self) -> AsyncIterator[Line]:
@@ -51,27 +50,6 @@ class Session:
         self._drop_idle()
         self.way.doubt()
         self.bells.doubt()
-
-    async def end_with_loop(self) -> None:
-        """Has the connections closed when the event loop ends, even if nobody closes the database.
-
-        `asyncio.run` and its like end all open async generators first: the one place where a library is told.
-        """
-        if self._until_loop_ends is None:
-            self._until_loop_ends = self._hold()
-            await anext(self._until_loop_ends)
-
-    async def close(self) -> None:
-        """Lets the calls under way finish, then ends all connections; those who wait for a bell wait no more."""
-        await self._end()
-        if self._until_loop_ends is not None:
-            await self._until_loop_ends.aclose()
-
-    async def _hold(self) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            await self._end()
 
     async def _end(self) -> None:
         self._closed = True

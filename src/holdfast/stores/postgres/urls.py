@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from holdfast.core.durations import duration_ms
-from holdfast.errors import BadDuration, BadUrl
+from holdfast.errors import BadUrl
 from holdfast.stores.redaction import hidden
+from holdfast.stores.urloptions import deadline, durability, number
 
 Durability = Literal["local", "replicated", "strict"]
 
@@ -194,32 +194,10 @@ def _schema(name: str, text: str) -> str:
     return text
 
 
-def _durability(name: str, text: str) -> str:
-    if text not in {"local", "replicated", "strict"}:
-        raise ValueError(f"{name}={text}: write local, replicated or strict")
-    return text
-
-
-def _deadline(name: str, text: str) -> int:
-    try:
-        milliseconds = duration_ms(text)
-    except BadDuration:
-        milliseconds = 0
-    if not 100 <= milliseconds <= 600_000:
-        raise ValueError(f"{name}={text}: write a duration from 100ms to 10m, such as 5s")
-    return milliseconds
-
-
 def _switch(name: str, text: str) -> bool:
     if text not in {"on", "off"}:
         raise ValueError(f"{name}={text}: write on or off")
     return text == "on"
-
-
-def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1_000):
-        raise ValueError(f"{name}={text}: write a whole number from 1 to 1000")
-    return int(text)
 
 
 def _listen(name: str, text: str) -> Login | str:
@@ -237,9 +215,9 @@ def _listen(name: str, text: str) -> Login | str:
 #: The options of a URL: the field that each one sets, and how its text is read.
 _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "schema": ("schema", _schema),
-    "durability": ("durability", _durability),
-    "deadline": ("deadline_ms", _deadline),
+    "durability": ("durability", durability),
+    "deadline": ("deadline_ms", deadline),
     "prepare": ("prepare", _switch),
     "listen": ("listen", _listen),
-    "connections": ("connections", _number),
+    "connections": ("connections", number(1, 1_000)),
 }

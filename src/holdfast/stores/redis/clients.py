@@ -18,13 +18,13 @@ from redis.exceptions import ResponseError
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis.urls import Address, RedisSettings
+from holdfast.stores.sessions import CLOSED
 
 Word = bytes | str | int
 Command = Sequence[Word]
 Greeting = Callable[[Address, Connection], Awaitable[None]]
 
 CONNECT_SECONDS: Final = 2.0
-CLOSED: Final = "the store is closed"
 
 try:
     from hiredis import pack_command

@@ -7,27 +7,23 @@ repeated until its deadline, asks replicas for confirmation as the durability le
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redis.exceptions import MovedError, NoScriptError, ResponseError
 
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.clients import CLOSED, Command, Word, ask
+from holdfast.stores.patience import TRY_SECONDS, Patience
+from holdfast.stores.redis.clients import Command, Word, ask
 from holdfast.stores.redis.direct import DirectLine
 from holdfast.stores.redis.failures import TROUBLES, Failures
 from holdfast.stores.redis.session import Session
 from holdfast.stores.redis.urls import Address, RedisSettings
+from holdfast.stores.sessions import LoopSessions
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.scripts import Script
 
-READ_SECONDS: Final = 5.0
-_SHORTEST_TRY_SECONDS: Final = 0.2
-_FIRST_PAUSE_SECONDS: Final = 0.025
-_LONGEST_PAUSE_SECONDS: Final = 0.5
 #: So many redirections are followed at once; more in a row mean that the cluster is not done yet.
 _REDIRECTIONS: Final = 5
 
@@ -88,10 +84,7 @@ class RedisLink:
         self._direct = DirectLine(settings)
         #: Who has answered for a key: the first call and every call after trouble goes the long way.
         self._homes: dict[str, Address] = {}
-        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
-        self._pid = os.getpid()
-        self._left_behind: list[Session] = []
-        self._closed = False
+        self._sessions = LoopSessions(lambda: Session(settings))
 
     async def call(self, script: Script, key: str, args: Sequence[Word], *, safe: bool = False) -> Any:
         """Runs a script, insisting."""
@@ -102,8 +95,8 @@ class RedisLink:
         self, script: Script, key: str, many_args: Sequence[Sequence[Word]], *, safe: bool = False
     ) -> list[Any]:
         """Runs a script some times, insisting."""
-        session = await self._session()
-        patience = Patience(self.settings.deadline_ms)
+        session = await self._sessions.get()
+        patience = _Patience(self.settings.deadline_ms)
         extra_seconds = self.settings.wait_ms / 1000 if safe else 0.0
         address: Address | None = None
         while True:
@@ -119,7 +112,7 @@ class RedisLink:
     def call_now(self, script: Script, key: str, args: Sequence[Word]) -> Any:
         """Tries once, if the server is known and its own word is enough."""
         address = self._homes.get(key)
-        if address is None or self._closed or self.settings.durability != "local":
+        if address is None or self._sessions.closed or self.settings.durability != "local":
             return None
         reply = self._direct.call(address, script, (key, *args))
         if reply is None:
@@ -128,13 +121,13 @@ class RedisLink:
 
     async def pop(self, keys: Sequence[str], timeout_ms: int) -> bool:
         """Waits for a bell; trouble on the way only makes it a shorter or longer wait."""
-        session = await self._session()
-        patience = Patience(timeout_ms)
+        session = await self._sessions.get()
+        patience = _Patience(timeout_ms)
         address: Address | None = None
         while True:
             seconds = max(patience.left(), 0.001)
             try:
-                async with asyncio.timeout(seconds + READ_SECONDS):
+                async with asyncio.timeout(seconds + TRY_SECONDS):
                     address = await session.route.find(keys[0])
                     return _granted(await session.wait(address, ("BLPOP", *keys, f"{seconds:.3f}"))) is not None
             except TROUBLES as error:
@@ -144,8 +137,8 @@ class RedisLink:
 
     async def command(self, *words: str, server: Address | None = None) -> Any:
         """Asks a server, insisting, on a connection of its own: a server that must not be used can still be asked."""
-        session = await self._session()
-        patience = Patience(self.settings.deadline_ms)
+        session = await self._sessions.get()
+        patience = _Patience(self.settings.deadline_ms)
         address = server
         while True:
             try:
@@ -158,8 +151,8 @@ class RedisLink:
 
     async def masters(self) -> list[Address]:
         """Asks for all masters, insisting."""
-        session = await self._session()
-        patience = Patience(self.settings.deadline_ms)
+        session = await self._sessions.get()
+        patience = _Patience(self.settings.deadline_ms)
         while True:
             try:
                 async with asyncio.timeout(patience.for_a_try()):
@@ -169,36 +162,11 @@ class RedisLink:
 
     async def close(self) -> None:
         """Ends the connections of this process, those of other event loops too."""
-        self._closed = True
         self._direct.close()
-        for loop, session in list(self._sessions.items()):
-            if loop is asyncio.get_running_loop():
-                await session.close()
-            elif loop.is_running():
-                # Not waited for: that loop may itself be waiting, in a sync call, for this very close.
-                asyncio.run_coroutine_threadsafe(session.close(), loop)
-            # A loop that rests closes its session when it ends.
-        self._sessions.clear()
-
-    async def _session(self) -> Session:
-        """The session of the running event loop in this process."""
-        if self._pid != os.getpid():
-            # Kept, not closed: closing here would meddle with sockets that the parent still uses.
-            self._left_behind.extend(self._sessions.values())
-            self._sessions = {}
-            self._pid = os.getpid()
-        loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None:
-            if self._closed:
-                raise StoreUnavailable(CLOSED)
-            self._sessions = {each: known for each, known in self._sessions.items() if not each.is_closed()}
-            session = self._sessions[loop] = Session(self.settings)
-            await session.end_with_loop()
-        return session
+        await self._sessions.close()
 
     async def _mend(
-        self, session: Session, address: Address | None, error: BaseException, patience: Patience, script: str = ""
+        self, session: Session, address: Address | None, error: BaseException, patience: _Patience, script: str = ""
     ) -> None:
         """Gets ready for the next try, or raises what there is to say."""
         # The cause is left out: an old server repeats what it was sent, the password too.
@@ -239,34 +207,14 @@ def _granted(answer: Any) -> Any:
     return answer
 
 
-class Patience:
-    """How long to insist, how long to try, how long to pause in between."""
+class _Patience(Patience):
+    """Follows some redirections, too."""
 
     def __init__(self, limit_ms: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + limit_ms / 1000
-        self._pauses = 0
+        super().__init__(limit_ms)
         self._followed = 0
-
-    def left(self) -> float:
-        """Seconds until the deadline."""
-        return self._deadline - self._loop.time()
-
-    def is_over(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.left() <= 0
-
-    def for_a_try(self) -> float:
-        """Seconds for the next try: half of what is left, so that a server that froze leaves time for another one."""
-        return min(READ_SECONDS, max(self.left() / 2, _SHORTEST_TRY_SECONDS))
 
     def may_follow(self) -> bool:
         """Whether to follow a redirection at once."""
         self._followed += 1
         return self._followed <= _REDIRECTIONS
-
-    async def pause(self) -> None:
-        """Sleeps longer each time, and never as long as the others who failed at the same moment."""
-        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._pauses)
-        self._pauses += 1
-        await asyncio.sleep(min(random.uniform(0, longest), max(self.left(), 0)))  # noqa: S311

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from redis.asyncio import Connection
 from redis.exceptions import ReadOnlyError, ResponseError
 
 from holdfast.errors import BadUrl, StoreUnavailable
-from holdfast.stores.redis.clients import CLOSED, Command, Pool, exchange
+from holdfast.stores.redis.clients import Command, Pool, exchange
 from holdfast.stores.redis.diagnosis import misunderstanding
 from holdfast.stores.redis.durability import Durability
 from holdfast.stores.redis.failures import TooFewReplicas
 from holdfast.stores.redis.info import check_master, fields, is_forbidden, objection
 from holdfast.stores.redis.routes import route_for
 from holdfast.stores.redis.urls import Address, RedisSettings
+from holdfast.stores.sessions import CLOSED, LoopSession
 
 #: Connections of one event loop to one server: calls are short, and more of them would only wait in the server.
 CALL_CONNECTIONS: Final = 32
@@ -25,11 +26,11 @@ WAITING_CONNECTIONS: Final = 1_024
 _CLOSE_SECONDS: Final = 5.0
 
 
-class Session:
+class Session(LoopSession):
     """The connections of one event loop; they end with it."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        self.loop = asyncio.get_running_loop()
+        super().__init__()
         self.route = route_for(settings)
         self.durability = Durability(settings, self.route, self.exchange)
         self._settings = settings
@@ -38,7 +39,6 @@ class Session:
         self._met: set[Address] = set()
         self._diagnosed: set[Address] = set()
         self._closed = False
-        self._until_loop_ends: AsyncGenerator[None, None] | None = None
 
     async def exchange(self, address: Address, commands: Sequence[Command]) -> list[Any]:
         """Sends the commands to this server in one round trip."""
@@ -67,27 +67,6 @@ class Session:
             return None
         self._diagnosed.add(place)
         return await misunderstanding(self._settings, place)
-
-    async def end_with_loop(self) -> None:
-        """Has the connections closed when the event loop ends, even if nobody closes the link.
-
-        `asyncio.run` and its like end all open async generators first: the one place where a library is told.
-        """
-        if self._until_loop_ends is None:
-            self._until_loop_ends = self._hold()
-            await anext(self._until_loop_ends)
-
-    async def close(self) -> None:
-        """Lets the calls under way finish, then ends all connections; those who wait for a bell wait no more."""
-        await self._end()
-        if self._until_loop_ends is not None:
-            await self._until_loop_ends.aclose()
-
-    async def _hold(self) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            await self._end()
 
     async def _end(self) -> None:
         self._closed = True

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from holdfast.core.durations import duration_ms
 from holdfast.core.ids import MAX_PARTITION
-from holdfast.errors import BadDuration, BadUrl
+from holdfast.errors import BadUrl
 from holdfast.stores.redaction import hidden
+from holdfast.stores.urloptions import deadline, durability, number
 
 Kind = Literal["single", "sentinel", "cluster"]
 Durability = Literal["local", "replicated", "strict"]
@@ -158,31 +158,6 @@ def _options(query: str, tls: bool) -> dict[str, Any]:
     return found
 
 
-def _durability(name: str, text: str) -> str:
-    if text not in {"local", "replicated", "strict"}:
-        raise ValueError(f"{name}={text}: write local, replicated or strict")
-    return text
-
-
-def _number(lowest: int, highest: int) -> Callable[[str, str], int]:
-    def read(name: str, text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and lowest <= int(text) <= highest):
-            raise ValueError(f"{name}={text}: write a whole number from {lowest} to {highest}")
-        return int(text)
-
-    return read
-
-
-def _deadline(name: str, text: str) -> int:
-    try:
-        milliseconds = duration_ms(text)
-    except BadDuration:
-        milliseconds = 0
-    if not 100 <= milliseconds <= 600_000:
-        raise ValueError(f"{name}={text}: write a duration from 100ms to 10m, such as 5s")
-    return milliseconds
-
-
 def _prefix(name: str, text: str) -> str:
     if not _PREFIX.fullmatch(text):
         raise ValueError(f"{name}={text}: write up to 32 letters, digits, dots, dashes or underscores")
@@ -197,11 +172,11 @@ def _file(name: str, text: str) -> str:
 
 #: The options of a URL: the field that each one sets, and how its text is read.
 _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "durability": ("durability", _durability),
-    "wait_ms": ("wait_ms", _number(1, 60_000)),
-    "deadline": ("deadline_ms", _deadline),
+    "durability": ("durability", durability),
+    "wait_ms": ("wait_ms", number(1, 60_000)),
+    "deadline": ("deadline_ms", deadline),
     "prefix": ("prefix", _prefix),
-    "partitions": ("partitions", _number(1, MAX_PARTITION + 1)),
-    "protocol": ("protocol", _number(2, 3)),
+    "partitions": ("partitions", number(1, MAX_PARTITION + 1)),
+    "protocol": ("protocol", number(2, 3)),
     "ca": ("ca", _file),
 }

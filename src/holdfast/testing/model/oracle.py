@@ -45,7 +45,8 @@ class Entry:
     standing: Standing
     seq: int
     created_at_ms: int
-    #: Never claimed, delayed or replayed: first come, first served among these is exact.
+    #: Never claimed, delayed or replayed, and not sent again after it was discarded, under an id older than those of
+    #: tasks that came before it: first come, first served among these is exact.
     fresh: bool
     claim: Claimed | None = None
     claim_id: str = ""
@@ -73,6 +74,7 @@ class Model:
         self.values = KeptValues(clock)
         self.epoch = 0
         self.enqueued = self.discarded = self.pruned = 0
+        self._newest_id = ""
 
     # -- enqueue --------------------------------------------------------------------------------------------
 
@@ -100,7 +102,9 @@ class Model:
         ready = run_at_ms <= now_ms
         standing = Standing(State.READY if ready else State.SCHEDULED, max(run_at_ms, now_ms))
         self.enqueued += 1
-        self.entries[task.task_id] = Entry(task, standing, self.enqueued, now_ms, fresh=ready)
+        in_order = task.task_id > self._newest_id
+        self._newest_id = max(self._newest_id, task.task_id)
+        self.entries[task.task_id] = Entry(task, standing, self.enqueued, now_ms, fresh=ready and in_order)
         if task.request_id is not None:
             self.requests[task.queue, task.request_id] = task.task_id
 
