@@ -150,7 +150,7 @@ def test_waiter_that_is_cancelled_in_the_moment_of_the_ring_passes_it_on(url: st
             (waiter,) = waiters_of(database)
             await table.until_waiting(1)
             await asyncio.sleep(0)
-            session = database._known_session()  # type: ignore[attr-defined]
+            session = database._sessions.known()  # type: ignore[attr-defined]
             session.bells._listener._heard(BELL)
             waiter.cancel()
             await asyncio.gather(waiter, return_exceptions=True)
