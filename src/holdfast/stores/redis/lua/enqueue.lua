@@ -5,7 +5,7 @@
 -- include: common
 local numbers = {}
 local function number_all()
-  if #numbers == 0 then return end
+  if #numbers == 0 then return redis.call('GET', base .. '/seq') or '0' end
   local last = redis.call('INCRBY', base .. '/seq', #numbers)
   local members = {}
   for n, id in ipairs(numbers) do
@@ -13,6 +13,7 @@ local function number_all()
     members[#members + 1] = id
   end
   redis.call('ZADD', base .. '/all', unpack(members))
+  return text(last)
 end
 
 local function record(id, type, queue, priority, delay, run_at, request, headers, policy, payload)
@@ -55,7 +56,6 @@ for n, task in ipairs(cmsgpack.unpack(ARGV[3])) do
     replies[n + 1] = {known, 0, kind, found[1]}
   end
 end
-number_all()
+replies[1] = number_all()
 finish()
-replies[1] = redis.call('GET', base .. '/seq') or '0'
 return replies
