@@ -93,8 +93,10 @@ class WorkerProcess:
     def kill_all(self) -> None:
         """SIGKILL to the supervisor and its children, as the end of a machine would do."""
         victims = [self.pid, *self.children()]
-        for pid in victims:
-            _kill(pid, signal.SIGKILL)
+        # All stand still first: a child that outlived its supervisor by a moment would hand back its tasks.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in victims:
+                _kill(pid, number)
         self.process.wait(10)
 
     def stop(self, timeout: float = 30.0) -> int:
