@@ -12,7 +12,7 @@ from hypothesis import settings
 settings.register_profile("holdfast", deadline=None, print_blob=True)
 settings.load_profile("holdfast")
 
-# A shell without job control starts what is in the background with interrupts ignored, and our children would inherit it.
+# A shell without job control has what is in the background ignore interrupts, and our children would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
