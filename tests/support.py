@@ -77,6 +77,7 @@ class WorkerProcess:
         self.process = process
         self.pid = process.pid
         self._log = log
+        self._known: set[int] = set()
 
     def output(self) -> str:
         """Both outputs so far."""
@@ -88,7 +89,9 @@ class WorkerProcess:
 
     def children(self) -> list[int]:
         """The pids of the supervisor's direct children that are alive."""
-        return children_of(self.pid)
+        found = children_of(self.pid)
+        self._known.update(found)
+        return found
 
     def kill_all(self) -> None:
         """SIGKILL to the supervisor and its children, as the end of a machine would do."""
@@ -100,21 +103,22 @@ class WorkerProcess:
         self.process.wait(10)
 
     def stop(self, timeout: float = 30.0) -> int:
-        """SIGTERM, then the exit code; kills the whole group if that takes too long."""
+        """SIGTERM, then the exit code; kills all of it if that takes too long."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self._end_group()
+            self._end_all()
             raise AssertionError(f"the worker did not stop in {timeout:g} s:\n{self.output()}") from None
 
-    def _end_group(self) -> None:
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+    def _end_all(self) -> None:
+        """Children have sessions of their own, and one that stands still would outlive its supervisor."""
+        self.children()
+        self.process.kill()
         self.process.wait(10)
+        for pid in filter(_is_worker_child, self._known):
+            _kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -144,10 +148,7 @@ def run_worker(
             error.add_note(f"output of the worker:\n{worker.output()}")
             raise
         finally:
-            worker._end_group()
-            if process.poll() is None:
-                process.kill()
-                process.wait(10)
+            worker._end_all()
 
 
 def children_of(pid: int) -> list[int]:
@@ -168,6 +169,14 @@ def _stat(pid: int) -> Sequence[str] | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rpartition(")")[2].split()
+
+
+def _is_worker_child(pid: int) -> bool:
+    """Whether this pid is still that of a child, and not somebody else's by now."""
+    try:
+        return b"holdfast.worker.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _kill(pid: int, number: int) -> None:

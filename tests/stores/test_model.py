@@ -34,6 +34,7 @@ PROFILE = settings(
         ("redis", 0.6),
         ("valkey", 0.3),
         ("redis-cluster", 0.2),
+        ("valkey-cluster", 0.1),
         ("postgres", 0.3),
     ],
 )

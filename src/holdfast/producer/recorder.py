@@ -73,17 +73,17 @@ class Recorder:
             return await self._arecord_within(transaction, calls)
         place = await self._place()
         handles: list[TaskHandle[R]] = []
-        sending: asyncio.Task[list[TaskHandle[R]]] | None = None
+        under_way: list[asyncio.Task[list[TaskHandle[R]]]] = []  # one at most
         try:
             for batch in batches(calls):
                 tasks = self._new_tasks(batch, place)
-                if sending is not None:
-                    handles += await sending
-                sending = asyncio.create_task(self._record(batch, tasks))
+                if under_way:
+                    handles += await under_way.pop()
+                under_way.append(asyncio.create_task(self._record(batch, tasks)))
                 await asyncio.sleep(0)  # so that it gets on its way
         finally:
-            if sending is not None:
-                handles += await sending
+            if under_way:
+                handles += await under_way.pop()
         return handles
 
     def enqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
@@ -93,16 +93,16 @@ class Recorder:
             return self._record_within(transaction, calls)
         place = self.link.run(self._place())
         handles: list[TaskHandle[R]] = []
-        sending: Future[Iterable[TaskHandle[R]]] | None = None
+        under_way: list[Future[Iterable[TaskHandle[R]]]] = []  # one at most
         try:
             for batch in batches(calls):
                 tasks = self._new_tasks(batch, place)
-                if sending is not None:
-                    handles.extend(finished(sending))
-                sending = self.link.start(self._record(batch, tasks))
+                if under_way:
+                    handles += finished(under_way.pop())
+                under_way.append(self.link.start(self._record(batch, tasks)))
         finally:
-            if sending is not None:
-                handles.extend(finished(sending))
+            if under_way:
+                handles += finished(under_way.pop())
         return handles
 
     def _record_within(self, transaction: Transaction, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:

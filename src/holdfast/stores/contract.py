@@ -133,6 +133,14 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     #: At most this many finished tasks of each kind in each partition, oldest go first.
     keep: int = 5_000_000
     discards_ms: int = 90 * 86_400_000
+    #: So long, at most, are tasks kept that succeeded or were cancelled while the store is nearly full: new tasks come
+    #: before old results. Dead letters stay.
+    nearly_full_ms: int = 60_000
+
+    def age_when_nearly_full_ms(self, state: State) -> int:
+        """How long a task in this final state is kept while the store is nearly full."""
+        spared = state in {State.FAILED, State.DEAD_LETTERED}
+        return self.age_ms(state) if spared else min(self.age_ms(state), self.nearly_full_ms)
 
     def age_ms(self, state: State) -> int:
         """How long a task in this final state is kept."""

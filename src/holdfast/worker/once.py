@@ -7,7 +7,6 @@ outage of the store nor a cancellation comes between the step and its keeping.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, ParamSpec, TypeVar, overload
@@ -21,7 +20,8 @@ from holdfast.core.task import Hold
 from holdfast.errors import BadOption, ClaimLost, UsageError
 from holdfast.stores.contract import Kept, Store
 from holdfast.worker.backoff import persistently
-from holdfast.worker.run import Ending, Run, Workplace
+from holdfast.worker.run import Ending, Run
+from holdfast.worker.waiting import in_a_loop, to_the_end
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,15 +63,14 @@ class Once:
     async def _awaited(self, step: Callable[[], Awaitable[Any]], decode: Callable[[bytes], Any]) -> Any:
         kept = await self._kept()
         if kept is None:
-            kept = await _to_the_end(self._keep(self._encoded(await step())))
+            kept = await to_the_end(self._keep(self._encoded(await step())))
         return decode(kept)
 
     def _waited(self, step: Callable[[], Any], decode: Callable[[bytes], Any]) -> Any:
-        loop = self._workplace().loop
-        kept = asyncio.run_coroutine_threadsafe(self._kept(), loop).result()
+        workplace = self._run.at_work(self._what)
+        kept = workplace.waited(self._kept())
         if kept is None:
-            data = self._encoded(step())
-            kept = asyncio.run_coroutine_threadsafe(self._keep(data), loop).result()
+            kept = workplace.waited(self._keep(self._encoded(step())))
         return decode(kept)
 
     # -- the steps ------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ class Once:
 
     async def _insist(self, call: Callable[[Store], Awaitable[T]]) -> T:
         """The store's answer, through an outage, for as long as the task is ours."""
-        store = self._workplace().store
+        store = self._run.at_work(self._what).store
 
         async def ask() -> T:
             if self._run.ending is Ending.LOST or SystemClock().monotonic_ms() >= self._run.deadline_ms:
@@ -102,19 +101,12 @@ class Once:
 
         return await persistently(ask, f"task {self._run.task.task_id}: {self._what}")
 
-    def _workplace(self) -> Workplace:
-        if self._run.workplace is None:
-            raise UsageError(f"{self._what} needs a store: it works in a task that a worker runs")
-        return self._run.workplace
-
     def _claim_lost(self) -> ClaimLost:
         return ClaimLost(f"task {self._run.task.task_id}: {self._what}: the claim of this attempt has passed")
 
     def _refuse_in_a_loop(self, function: Callable[..., Any]) -> None:
         """A plain function's result is given as it is, so the call would have to block the loop that it waits for."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if not in_a_loop():
             return
         name = getattr(function, "__name__", repr(function))
         raise UsageError(
@@ -129,16 +121,3 @@ def _is_async(function: Callable[..., Any]) -> bool:
         return False
     called = getattr(function, "__call__", None)  # noqa: B004
     return any(map(inspect.iscoroutinefunction, (function, called))) or getattr(function, "is_async", None) is True
-
-
-async def _to_the_end(call: Coroutine[Any, Any, T]) -> T:
-    """What the call gives; a cancellation waits for its end, since what it is about has happened already."""
-    under_way = asyncio.ensure_future(call)
-    try:
-        await asyncio.wait([under_way])
-    except asyncio.CancelledError:
-        await asyncio.wait([under_way])
-        if not under_way.cancelled():
-            under_way.exception()  # looked at: the cancellation is what counts
-        raise
-    return under_way.result()

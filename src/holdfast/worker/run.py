@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.task import Claimed
+from holdfast.errors import UsageError
 from holdfast.stores.contract import Store
 from holdfast.worker.loading import TaskType
 
 if TYPE_CHECKING:
     from holdfast.worker.context import RunningTask
     from holdfast.worker.transaction import Transaction
+
+T = TypeVar("T")
 
 
 class Ending(Enum):
@@ -33,6 +37,10 @@ class Workplace:
     loop: asyncio.AbstractEventLoop
     #: How long a claim lasts without a heartbeat.
     lease_ms: int = 30_000
+
+    def waited(self, step: Coroutine[Any, Any, T]) -> T:
+        """The result of a step in the loop, for a thread."""
+        return asyncio.run_coroutine_threadsafe(step, self.loop).result()
 
 
 class Run:
@@ -78,6 +86,12 @@ class Run:
         self.facade: RunningTask | None = None
         #: The block that the task has entered to finish itself.
         self.transaction: Transaction | None = None
+
+    def at_work(self, what: str) -> Workplace:
+        """Where it runs; `what` needs that."""
+        if self.workplace is None:
+            raise UsageError(f"{what} needs a store: it works in a task that a worker runs")
+        return self.workplace
 
     def heeds(self, ending: Ending) -> bool:
         """Whether this concerns it: a claim that is being ended by a commit, or was, is not lost but used up."""

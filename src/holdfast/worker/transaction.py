@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from holdfast.clock import SystemClock
 from holdfast.core.ids import partition_of
@@ -19,11 +19,10 @@ from holdfast.core.outcomes import Cancel, Snooze
 from holdfast.errors import UsageError
 from holdfast.stores.contract import Store
 from holdfast.worker.run import Run, Workplace
+from holdfast.worker.waiting import in_a_loop, to_the_end
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
-
-T = TypeVar("T")
 
 _log = logging.getLogger("holdfast.worker")
 
@@ -87,21 +86,19 @@ class Transaction:
         self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         if error is None:
-            await _to_the_end(self._finish())
+            await to_the_end(self._finish())
         else:
             await self._abandon(error)
 
     def __enter__(self) -> Connection[tuple[Any, ...]]:
-        self._refuse_in_a_loop()
-        return cast("Connection[tuple[Any, ...]]", self._waited(self._begin(threaded=True)))
+        if in_a_loop():
+            raise UsageError("transaction(): this is an event loop; write: async with current().transaction() as conn:")
+        return cast("Connection[tuple[Any, ...]]", self._workplace().waited(self._begin(threaded=True)))
 
     def __exit__(
         self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        self._waited(self._finish() if error is None else self._abandon(error))
-
-    def _waited(self, step: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(step, self._workplace().loop).result()
+        self._workplace().waited(self._finish() if error is None else self._abandon(error))
 
     # -- the steps ------------------------------------------------------------------------------------------
 
@@ -140,9 +137,7 @@ class Transaction:
         return SystemClock().monotonic_ms() < self._run.deadline_ms
 
     def _workplace(self) -> Workplace:
-        if self._run.workplace is None:
-            raise UsageError("transaction() needs a store: it works in a task that a worker runs")
-        return self._run.workplace
+        return self._run.at_work("transaction()")
 
     # -- what is refused ------------------------------------------------------------------------------------
 
@@ -155,14 +150,6 @@ class Transaction:
             )
         if self._phase is not _Phase.NEW:
             raise UsageError("transaction(): a block is entered once; call current().transaction() again")
-
-    @staticmethod
-    def _refuse_in_a_loop() -> None:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        raise UsageError("transaction(): this is an event loop; write: async with current().transaction() as conn:")
 
 
 def set_result(run: Run, value: Any) -> None:
@@ -211,17 +198,3 @@ def _completion(store: Store, task_id: str, token: str, rest_ms: int) -> Complet
             "use current().once() here"
         )
     return cast("Completion", make(task_id, token, rest_ms))
-
-
-async def _to_the_end(step: Coroutine[Any, Any, None]) -> None:
-    """Sees the commit through: it takes a bounded time, and a cancellation must not leave its outcome unknown."""
-    under_way = asyncio.ensure_future(step)
-    interruption: asyncio.CancelledError | None = None
-    while not under_way.done():
-        try:
-            await asyncio.wait([under_way])
-        except asyncio.CancelledError as cancelled:
-            interruption = cancelled
-    under_way.result()
-    if interruption is not None:
-        raise interruption

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -79,14 +80,21 @@ def test_replica_that_comes_back_in_time_is_waited_for(servers: Replicas) -> Non
         async with linked(servers.url, durability="strict", deadline="30s", wait_ms=50) as link:
             await link.call(RECORD, KEY, ["before", "1"], safe=True)
             servers.replicas[0].freeze()
+            servers.master.command("CONFIG", "RESETSTAT")
             call = asyncio.create_task(link.call(RECORD, KEY, ["a", "1"], safe=True))
-            await asyncio.sleep(0.3)
+            await asyncio.to_thread(eventually, lambda: _waits(servers.master) >= 3, what="it has waited in vain twice")
             assert not call.done()
             servers.replicas[0].thaw()
             # Sent again until the replica had it, and the last time it was known already.
             assert await call == b"known"
 
     asyncio.run(scenario())
+
+
+def _waits(server: RedisServer) -> int:
+    """How many times the server was asked to wait for its replicas."""
+    found = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_wait", ""))
+    return int(found[1]) if found else 0
 
 
 @pytest.mark.parametrize("level", ["replicated", "strict"])

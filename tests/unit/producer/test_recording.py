@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,33 @@ def test_many_calls_are_recorded_in_batches_and_taken_at_most_one_ahead(setting:
     assert sorted({handle.task_id for handle in handles}) == [handle.task_id for handle in handles]
     assert handles[-1].status().payload == b'{"number":2000}'
     assert setting.app.enqueue_many([]) == []
+
+
+def test_an_interrupt_of_many_calls_is_an_interrupt(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Future.result
+
+    def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+        if setting.store.batches:
+            raise KeyboardInterrupt
+        return whole(self, timeout)
+
+    monkeypatch.setattr(Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        setting.app.enqueue_many(setting.double.prepare(number) for number in range(3 * MAX_BATCH))
+    monkeypatch.undo()
+    assert len(setting.store.batches) < 3
+
+
+def test_an_error_in_the_callers_generator_leaves_what_was_sent_recorded(setting: Setting) -> None:
+    def calls() -> Iterator[Any]:
+        for number in range(MAX_BATCH):
+            yield setting.double.prepare(number)
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError):
+        setting.app.enqueue_many(calls())
+    (counts,) = asyncio.run(setting.store.counts())
+    assert counts.states == {State.READY: MAX_BATCH}
 
 
 def test_a_generator_runs_in_the_thread_of_its_caller(setting: Setting) -> None:

@@ -244,7 +244,10 @@ class RedisStore(SinglePartition):
 
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
         """Deletes finished tasks past their retention."""
-        ages = _pack([(state.value, retention.age_ms(state)) for state in sorted(FINAL_STATES)])
+        ages = _pack([
+            (state.value, retention.age_ms(state), retention.age_when_nearly_full_ms(state))
+            for state in sorted(FINAL_STATES)
+        ])  # fmt: skip
         pruned = 0
         while True:
             wanted = min(MAX_TASKS, limit - pruned)

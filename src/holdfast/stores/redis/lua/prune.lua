@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
--- Deletes finished tasks past their retention, by age first, then by count; then kept values whose time is over. On a server
--- that is nearly full, new tasks come before old results: those of tasks that succeeded or were cancelled are kept for a minute only.
--- ARGV: now, epoch, limit, keep, discards_ms, silent_worker_ms, ages (msgpack: [[state, age_ms]…])
+-- Deletes finished tasks past their retention, by age first, then by count; then kept values whose time is over.
+-- ARGV: now, epoch, limit, keep, discards_ms, silent_worker_ms, ages (msgpack: [[state, age_ms, age_ms while the server is nearly full]…])
 -- Reply: {count}, or {-1, current epoch} if the epoch is old
 -- include: common
 -- include: keeping
@@ -16,11 +15,7 @@ local function nearly_full()
   return used and most and tonumber(most) > 0 and tonumber(used) > 0.9 * tonumber(most)
 end
 
-if nearly_full() then
-  for _, age in ipairs(ages) do
-    if age[1] == {succeeded} or age[1] == {cancelled} then age[2] = math.min(age[2], 60000) end
-  end
-end
+local which = nearly_full() and 3 or 2
 
 local function prune(state, ids)
   for _, id in ipairs(ids) do
@@ -32,7 +27,7 @@ end
 
 for _, age in ipairs(ages) do
   local done = base .. '/done/' .. age[1]
-  prune(age[1], redis.call('ZRANGEBYSCORE', done, '-inf', text(now - age[2]), 'LIMIT', 0, limit - pruned))
+  prune(age[1], redis.call('ZRANGEBYSCORE', done, '-inf', text(now - age[which]), 'LIMIT', 0, limit - pruned))
 end
 if pruned == 0 then
   for _, age in ipairs(ages) do
