@@ -11,6 +11,13 @@ HoldfastError
 │   ├── PayloadTooDeep      arguments or result nested over the depth limit
 │   ├── UnknownTaskType     no such task type in this app
 │   ├── UnknownTask         no such task_id in this store
+│   ├── UnknownSchedule     no such schedule in this store
+│   ├── UnknownWorker       no such worker on the list of this store
+│   ├── UnknownToken        no such token of the HTTP API
+│   ├── NotAllowed          the token that a gateway was called with may not do this
+│   ├── NotGenuine          arguments or a result without the signature or the encryption that is asked for
+│   ├── UnknownKey          signed or encrypted with a key that this process does not have
+│   ├── BadSchedule         a cron line, an interval or a time zone that cannot be
 │   ├── RequestConflict     the request_id or task_id already stands for something else
 │   ├── BadApp              "module:app" that cannot be imported
 │   └── Refused             the task's state does not allow this
@@ -26,6 +33,9 @@ HoldfastError
 │   └── TaskCancelled       result(): it was cancelled
 ├── ResultTimeout           result(): not finished in time; the task goes on
 └── ClaimLost               inside a task: another worker may hold it now, stop side effects
+
+TimedOut                    inside a task: its time limit has passed, clean up and end; not an `Exception`,
+                            so that a loop with `except Exception` does not swallow it
 """
 
 from __future__ import annotations
@@ -76,6 +86,36 @@ class UnknownTaskType(UsageError):
 
 class UnknownTask(UsageError):
     """No such task."""
+
+
+class UnknownSchedule(UsageError):
+    """No such schedule."""
+
+
+class UnknownWorker(UsageError):
+    """No such worker."""
+
+
+class UnknownToken(UsageError):
+    """No such token."""
+
+
+class NotAllowed(UsageError):
+    """The token may not do this."""
+
+
+class NotGenuine(UsageError):
+    """Not signed or encrypted as asked for."""
+
+
+class UnknownKey(UsageError):
+    """Signed or encrypted with a key that this process does not have."""
+
+    retryable = True
+
+
+class BadSchedule(UsageError):
+    """A cron line, an interval or a time zone that cannot be."""
 
 
 class RequestConflict(UsageError):
@@ -144,3 +184,7 @@ class ResultTimeout(HoldfastError):
 
 class ClaimLost(HoldfastError):
     """The claim of this attempt has passed; another worker may hold the task now."""
+
+
+class TimedOut(BaseException):
+    """The time limit of this attempt has passed."""

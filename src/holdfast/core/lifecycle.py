@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import FINAL_STATES, Failure, State
 
 
@@ -33,6 +33,8 @@ class Event(StrEnum):
     REQUEUE = "requeue"  # the worker or its lease is gone, the attempt is used up
     STOP = "stop"  # the run ends the task as cancelled
     CANCEL = "cancel"  # somebody wants it not to run
+    EXPIRE = "expire"  # its deadline to start has passed before any run
+    PRIORITIZE = "prioritize"  # somebody wants it sooner or later than others
     REPLAY = "replay"  # put back with fresh attempts
     DISCARD = "discard"  # deleted, with a record of it
 
@@ -42,10 +44,16 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State | None]] = MappingProxyTyp
     {
         (_S.BLOCKED, Event.UNBLOCK): _S.READY,
         (_S.BLOCKED, Event.CANCEL): _S.CANCELLED,
+        (_S.BLOCKED, Event.EXPIRE): _S.CANCELLED,
+        (_S.BLOCKED, Event.PRIORITIZE): _S.BLOCKED,
         (_S.SCHEDULED, Event.PROMOTE): _S.READY,
         (_S.SCHEDULED, Event.CANCEL): _S.CANCELLED,
+        (_S.SCHEDULED, Event.EXPIRE): _S.CANCELLED,
+        (_S.SCHEDULED, Event.PRIORITIZE): _S.SCHEDULED,
         (_S.READY, Event.RESERVE): _S.CLAIMED,
         (_S.READY, Event.CANCEL): _S.CANCELLED,
+        (_S.READY, Event.EXPIRE): _S.CANCELLED,
+        (_S.READY, Event.PRIORITIZE): _S.READY,
         (_S.CLAIMED, Event.ACK): _S.SUCCEEDED,
         (_S.CLAIMED, Event.RETRY): _S.RETRY_PENDING,
         (_S.CLAIMED, Event.FAIL): _S.FAILED,
@@ -57,6 +65,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State | None]] = MappingProxyTyp
         (_S.CLAIMED, Event.CANCEL): _S.CLAIMED,  # the run is told, and ends with STOP
         (_S.RETRY_PENDING, Event.PROMOTE): _S.READY,
         (_S.RETRY_PENDING, Event.CANCEL): _S.CANCELLED,
+        (_S.RETRY_PENDING, Event.PRIORITIZE): _S.RETRY_PENDING,
         (_S.FAILED, Event.REPLAY): _S.READY,
         (_S.FAILED, Event.DISCARD): None,
         (_S.DEAD_LETTERED, Event.REPLAY): _S.READY,
@@ -104,6 +113,8 @@ class Change(msgspec.Struct, frozen=True):
     result: bytes | None = None
     #: Why the task ended so, or who discarded it and why.
     reason: str | None = None
+    #: PRIORITIZE: the new priority.
+    priority: int = 0
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -135,7 +146,7 @@ def fail(
     failure: Failure,
     *,
     attempt: int,
-    policy: RetryPolicy,
+    policy: RunPolicy,
     retryable: bool,
     random_unit: float,
     retry_in_ms: int | None = None,
@@ -147,6 +158,15 @@ def fail(
     event = Event.BURY if policy.dead_letter else Event.FAIL
     reason = "max_attempts" if retryable else "not_retryable"
     return Change(event, task_id, token, outcome="failed", error=failure, reason=reason)
+
+
+def time_out(
+    task_id: str, token: str, failure: Failure, *, attempt: int, policy: RunPolicy, random_unit: float
+) -> Change:
+    """The attempt ran into its time limit: it counts, and another one follows after the backoff while there are any."""
+    change = fail(task_id, token, failure, attempt=attempt, policy=policy, retryable=True, random_unit=random_unit)
+    reason = None if change.event is Event.RETRY else "timed_out"
+    return msgspec.structs.replace(change, outcome="timed_out", reason=reason)
 
 
 def snooze(task_id: str, token: str, delay_ms: int) -> Change:
@@ -164,7 +184,7 @@ def stop(task_id: str, token: str, reason: str | None = None) -> Change:
     return Change(Event.STOP, task_id, token, outcome="cancelled", reason=reason)
 
 
-def lose(task_id: str, token: str, cause: str, *, attempt: int, policy: RetryPolicy, detail: str = "") -> Change:
+def lose(task_id: str, token: str, cause: str, *, attempt: int, policy: RunPolicy, detail: str = "") -> Change:
     """The worker died: the delivery counts, so that a task that kills its worker cannot loop for ever."""
     failure = Failure(cause, detail or cause.replace("_", " "))
     if attempt < policy.max_attempts:
@@ -173,7 +193,7 @@ def lose(task_id: str, token: str, cause: str, *, attempt: int, policy: RetryPol
     return Change(event, task_id, token, outcome=cause, error=failure, reason="worker_lost")
 
 
-def lapse(task_id: str, token: str, *, attempt: int, policy: RetryPolicy, epoch: int, detail: str = "") -> Change:
+def lapse(task_id: str, token: str, *, attempt: int, policy: RunPolicy, epoch: int, detail: str = "") -> Change:
     """The lease ran out; takes effect only if it is still so when the store gets to it."""
     change = lose(task_id, token, "lease_expired", attempt=attempt, policy=policy, detail=detail)
     return msgspec.structs.replace(change, lapsed_only=True, epoch=epoch)
@@ -185,6 +205,16 @@ def lapse(task_id: str, token: str, *, attempt: int, policy: RetryPolicy, epoch:
 def cancel(task_id: str, reason: str = "cancelled") -> Change:
     """A waiting task never runs; a running one is told."""
     return Change(Event.CANCEL, task_id, reason=reason)
+
+
+def expire(task_id: str, reason: str, epoch: int | None = None) -> Change:
+    """Cancels a task that no worker ever began; one that has begun once does not expire."""
+    return Change(Event.EXPIRE, task_id, epoch=epoch, reason=reason)
+
+
+def prioritize(task_id: str, priority: int) -> Change:
+    """Gives a waiting task another priority, and the place in its queue that goes with it."""
+    return Change(Event.PRIORITIZE, task_id, priority=priority)
 
 
 def replay(task_id: str) -> Change:
@@ -212,6 +242,7 @@ class Standing(msgspec.Struct, frozen=True):
     cancel_requested: bool = False
     finished_at_ms: int | None = None
     reason: str | None = None
+    priority: int = 0
     #: Every claim that has ended: its token and the event that ended it.
     settled: tuple[tuple[str, Event], ...] = ()
 
@@ -238,13 +269,19 @@ def refusal(standing: Standing | None, change: Change, now_ms: int, epoch: int) 
             return Verdict(repeated, repeated, "" if repeated else "stale_claim", standing.state)
         if change.lapsed_only and (standing.lease_expires_at_ms or 0) > now_ms:
             return Verdict(False, reason="not_lapsed", state=standing.state)
-    elif (standing.state, change.event) not in TRANSITIONS:
+    elif (standing.state, change.event) not in TRANSITIONS or _has_begun(standing, change):
         repeated = change.event is Event.CANCEL and standing.state is State.CANCELLED
         return Verdict(repeated, repeated, "" if repeated else "wrong_state", standing.state)
     return None
 
 
+def _has_begun(standing: Standing, change: Change) -> bool:
+    return change.event is Event.EXPIRE and standing.deliveries > 0
+
+
 def _moved(standing: Standing, change: Change, to: State, now_ms: int) -> Standing:
+    if change.event is Event.PRIORITIZE:
+        return msgspec.structs.replace(standing, priority=change.priority)
     if change.event is Event.CANCEL and to is State.CLAIMED:
         return msgspec.structs.replace(standing, cancel_requested=True, reason=change.reason)
     settles = change.event in SETTLEMENTS
@@ -255,6 +292,7 @@ def _moved(standing: Standing, change: Change, to: State, now_ms: int) -> Standi
         deliveries=standing.deliveries,
         finished_at_ms=now_ms if to in FINAL_STATES else None,
         reason=_reason(standing, change, to),
+        priority=standing.priority,
         settled=(*standing.settled, (standing.token or "", change.event)) if settles else standing.settled,
     )
 

@@ -1,4 +1,4 @@
-"""What a queue, a task type, a request_id and a key may be called."""
+"""What a queue, a task type, a schedule, a request_id and a key may be called."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ def check_queue(name: str) -> str:
 def check_type(name: str) -> str:
     """The task type's name, or a `BadName` that says what is allowed."""
     return _check("task type", name)
+
+
+def check_schedule(name: str) -> str:
+    """The schedule's name, or a `BadName` that says what is allowed."""
+    return _check("schedule", name)
+
+
+def check_document(name: str) -> str:
+    """The kind or the name of a document, or a `BadName` that says what is allowed."""
+    return _check("document", name)
 
 
 def check_request_id(request_id: str) -> str:

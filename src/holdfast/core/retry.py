@@ -5,47 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.durations import Duration, duration_ms
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
 from holdfast.errors import BadOption
 
 MAX_ATTEMPTS = 1_000
-
-
-class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The policy as the envelope carries it: numbers and names, nothing to import."""
-
-    max_attempts: int = 5
-    base_ms: int = 30_000
-    cap_ms: int = 1_800_000
-    #: The share of the delay that is drawn at random, so that failures do not come back in step.
-    jitter: float = 0.5
-    #: Names of exception classes that end the task at once; subclasses count.
-    give_up_on: tuple[str, ...] = ()
-    #: If not empty, only these (and their subclasses) are worth a retry.
-    retry_on: tuple[str, ...] = ()
-    #: Out of attempts: kept as a dead letter, or just `failed`.
-    dead_letter: bool = True
-
-    def delay_ms(self, failed_attempts: int, random_unit: float) -> int:
-        """How long to wait after this many failed attempts: min(base * 2^k, cap), less the jitter.
-
-        k counts from 0, so that the first wait is `base`. `random_unit` is drawn from [0, 1).
-        """
-        doublings = min(max(failed_attempts - 1, 0), 62)
-        longest = min(self.base_ms << doublings, self.cap_ms)
-        return round(longest * (1 - self.jitter * random_unit))
-
-    def worth_retrying(self, error_names: Sequence[str]) -> bool:
-        """Whether an error whose class and base classes have these names may be tried again."""
-        names = set(error_names)
-        if names.intersection(self.give_up_on):
-            return False
-        return not self.retry_on or bool(names.intersection(self.retry_on))
-
-
-DEFAULT_POLICY = RetryPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +32,15 @@ class Retry:
     def __post_init__(self) -> None:
         self.policy()
 
-    def policy(self) -> RetryPolicy:
-        """The same policy in the form that is recorded with a task."""
+    def policy(self, before: RunPolicy = DEFAULT_POLICY) -> RunPolicy:
+        """The same in the form that is recorded with a task; what is not about retries stays as it was `before`."""
         whole = isinstance(self.max_attempts, int) and not isinstance(self.max_attempts, bool)
         if not whole or not 1 <= self.max_attempts <= MAX_ATTEMPTS:
             raise BadOption(f"retry: max_attempts {self.max_attempts!r} must be from 1 to {MAX_ATTEMPTS}")
         if not isinstance(self.jitter, (int, float)) or not 0 <= self.jitter <= 1:
             raise BadOption(f"retry: jitter {self.jitter!r} must be between 0 and 1")
-        return RetryPolicy(
+        return replace(
+            before,
             max_attempts=self.max_attempts,
             base_ms=duration_ms(self.base, "retry: base"),
             cap_ms=duration_ms(self.cap, "retry: cap"),

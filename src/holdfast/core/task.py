@@ -6,7 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.progress import LogLine
 
 
 class State(StrEnum):
@@ -37,7 +38,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     request_id: str | None = None
     priority: int = 0
-    policy: RetryPolicy = DEFAULT_POLICY
+    policy: RunPolicy = DEFAULT_POLICY
     #: Wait this long, by the store's clock. Ignored when `run_at_ms` is set.
     delay_ms: int = 0
     #: Wait until this time, compared with the store's clock only.
@@ -53,12 +54,14 @@ class Enqueued(msgspec.Struct, frozen=True):
     conflict: str | None = None
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as text: nothing in it is ever imported or executed."""
 
     type: str
     message: str
     traceback: str = ""
+    #: What the run had to say before it.
+    log: tuple[LogLine, ...] = ()
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -80,9 +83,11 @@ class Claimed(msgspec.Struct, frozen=True):
     payload: bytes
     headers: dict[str, str]
     priority: int
-    policy: RetryPolicy
+    policy: RunPolicy
     attempt: int
     created_at_ms: int
+    #: When this claim was made, by the store's clock.
+    claimed_at_ms: int
 
 
 class Lapsed(msgspec.Struct, frozen=True):
@@ -91,7 +96,7 @@ class Lapsed(msgspec.Struct, frozen=True):
     task_id: str
     token: str
     attempt: int
-    policy: RetryPolicy
+    policy: RunPolicy
     worker_id: str
 
 
@@ -102,6 +107,10 @@ class Extension(msgspec.Struct, frozen=True):
     held: bool
     cancel_requested: bool = False
     reason: str = ""
+
+
+#: The answer for a claim on a task that nobody knows.
+UNKNOWN_CLAIM = Extension(False, reason="unknown")
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +148,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     payload: bytes = b"{}"
     headers: dict[str, str] = {}
-    policy: RetryPolicy = DEFAULT_POLICY
+    policy: RunPolicy = DEFAULT_POLICY
     result: bytes | None = None
     history: tuple[Attempt, ...] = ()

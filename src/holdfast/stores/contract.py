@@ -17,6 +17,8 @@ import msgspec
 from holdfast.core.fairness import QueueShare
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.partitions import PartitionMap
+from holdfast.core.priority import AGED_STEP_MS
+from holdfast.core.schedule import Schedule
 from holdfast.core.task import Claimed, Enqueued, Extension, Hold, Lapsed, NewTask, State, Task
 
 #: The bell of the upkeep: rung when something becomes due earlier than anything before. No queue has such a name.
@@ -100,6 +102,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str
     paused: bool = False
+    #: What each level of priority is worth in waiting: core/priority.py.
+    step_ms: int = AGED_STEP_MS
     states: dict[State, int] = {}
     #: How long the oldest ready task has been waiting, None if none is ready.
     oldest_ready_ms: int | None = None
@@ -117,10 +121,37 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     concurrency: int
     running: int
+    #: Of all its processes together, the supervisor included.
+    memory_bytes: int = 0
+    #: How many runs have ended in the last minute.
+    ended_last_minute: int = 0
     status: Literal["running", "draining"] = "running"
     started_at_ms: int = 0  # set by the store
     seen_at_ms: int = 0  # set by the store
     alive: bool = True  # set by the store: heard of within its own time to live
+
+
+class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operator wants of a worker that runs."""
+
+    #: Tasks at once in each process; None: as it was started.
+    concurrency: int | None = None
+
+
+class DueSchedules(msgspec.Struct, frozen=True):
+    """Schedules by the time of their next tick, and the store's time."""
+
+    now_ms: int
+    schedules: list[Schedule]
+
+
+class Document(msgspec.Struct, frozen=True):
+    """Something that is not about one task, such as a token: a few bytes under a kind and a name, by version."""
+
+    kind: str
+    name: str
+    value: bytes
+    version: int
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +210,8 @@ class Store(Protocol):
     #: The URL without its password, for messages.
     url: str
     #: The version of the partition map by which the caller routes its calls through this store, 0 for none. While the
-    #: store's own map is newer, enqueue and reserve are refused with `StaleMap`, and nothing is done.
+    #: store's own map is newer, enqueue and reserve are refused with `StaleMap`, and nothing is done; so is a
+    #: `put_schedule` with tasks, unless it comes from the owner of the partition, with an epoch.
     map_version: int
 
     # -- the path of a task ---------------------------------------------------------------------------------
@@ -243,6 +275,13 @@ class Store(Protocol):
         """Claims whose lease has run out, the oldest first; changes nothing."""
         ...
 
+    async def overdue(self, limit: int = 1_000) -> list[str]:
+        """Tasks that no worker ever began and whose deadline to start has passed, the oldest deadline first.
+
+        By the store's clock: `policy.expires_ms` after the creation. Changes no task.
+        """
+        ...
+
     async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
         """Sleeps until one of these queues (or `UPKEEP_BELL`) may have something to do; True if rung.
 
@@ -266,7 +305,7 @@ class Store(Protocol):
         ...
 
     async def counts(self) -> list[QueueCounts]:
-        """Depths of all queues that have tasks or are paused, by name."""
+        """Depths of all queues that have tasks, are paused, or have a step of their own, by name."""
         ...
 
     async def workers(self) -> list[WorkerRecord]:
@@ -279,8 +318,15 @@ class Store(Protocol):
 
     # -- upkeep ---------------------------------------------------------------------------------------------
 
-    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> None:
-        """Records that this worker lives, for `ttl_ms`; 0 takes it off the list."""
+    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> WorkerOrders | None:
+        """Records that this worker lives, for `ttl_ms`; 0 takes it off the list. Gives the orders that it has."""
+        ...
+
+    async def order(self, worker_id: str, orders: WorkerOrders) -> bool:
+        """Leaves orders for a worker, in place of those that it had; False if no such worker is on the list.
+
+        They last as long as its record.
+        """
         ...
 
     async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
@@ -293,6 +339,55 @@ class Store(Protocol):
     async def pause(self, queue: str, paused: bool) -> None:
         """Stops or resumes handing out tasks of this queue."""
         ...
+
+    async def set_step(self, queue: str, step_ms: int) -> None:
+        """Makes each level of priority worth this much waiting in this queue, for the tasks that wait there too."""
+        ...
+
+    # -- schedules ------------------------------------------------------------------------------------------
+
+    async def schedules(self, due_within_ms: int | None = None, limit: int = 1_000) -> DueSchedules:
+        """Those whose next tick comes within that time, or with None all, the soonest first and those without one last.
+
+        A paused schedule has no next tick.
+        """
+        ...
+
+    async def schedule(self, name: str) -> Schedule | None:
+        """The schedule of this name; None if there is none."""
+        ...
+
+    async def put_schedule(
+        self, name: str, new: Schedule | None, expected: int, tasks: Sequence[NewTask] = (), epoch: int | None = None
+    ) -> bool:
+        """Replaces a schedule (with None: removes it) and records tasks, all or nothing, in one transaction.
+
+        Only if its version is still the `expected` one, 0 standing for no such schedule; else False, and nothing is
+        done. `StaleEpoch` if an epoch is given and is not the owner's. A task_id or request_id that is known already
+        makes no second task. `new.version` is one more than `expected`; the same call again is a success, and does
+        nothing.
+        """
+        ...
+
+    # -- documents ------------------------------------------------------------------------------------------
+
+    async def documents(self, kind: str) -> list[Document]:
+        """All documents of a kind, by name."""
+        ...
+
+    async def document(self, kind: str, name: str) -> Document | None:
+        """The document of this kind and name; None if there is none."""
+        ...
+
+    async def put_document(self, kind: str, name: str, value: bytes | None, expected: int) -> bool:
+        """Replaces a document (with None: removes it); its version is one more than `expected` then.
+
+        Only if its version is still the `expected` one, 0 standing for no such document; else False, and nothing is
+        done. The same call again is a success, and does nothing.
+        """
+        ...
+
+    # -- deleting, health -----------------------------------------------------------------------------------
 
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
         """Deletes up to `limit` finished tasks past their retention and kept values whose time is over; how many.

@@ -18,7 +18,7 @@ from holdfast.core.lifecycle import (
     step,
     target,
 )
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import FINAL_STATES, WAITING_STATES, Failure, State
 
 TASK = "0" * 32
@@ -29,13 +29,13 @@ BOOM = Failure("builtins.ValueError", "boom")
 PAIRS = list(product(State, Event))
 
 
-def standing_in(state: State, *, cancel_requested: bool = False) -> Standing:
+def standing_in(state: State, *, cancel_requested: bool = False, deliveries: int = 3) -> Standing:
     claimed = state is State.CLAIMED
     return Standing(
         state=state,
         run_at_ms=500_000,
         attempt=2,
-        deliveries=3,
+        deliveries=deliveries,
         token=TOKEN if claimed else None,
         lease_expires_at_ms=NOW_MS - 1 if claimed else None,
         cancel_requested=cancel_requested,
@@ -49,7 +49,7 @@ def change_of(event: Event) -> Change:
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
 def test_exactly_the_pairs_of_the_table_are_possible(state: State, event: Event) -> None:
-    before = standing_in(state)
+    before = standing_in(state, deliveries=0 if event is Event.EXPIRE else 3)
     verdict, after = step(before, change_of(event), NOW_MS, EPOCH)
     if (state, event) in TRANSITIONS:
         assert verdict.applied
@@ -106,6 +106,57 @@ def test_only_a_claimed_task_can_be_settled_and_only_a_ready_one_claimed() -> No
     for event in SETTLEMENTS:
         assert sources(event) == (State.CLAIMED,)
     assert sources(Event.RESERVE) == (State.READY,)
+
+
+@pytest.mark.parametrize("state", sorted(WAITING_STATES))
+def test_a_task_that_has_begun_once_does_not_expire(state: State) -> None:
+    before = standing_in(state, deliveries=1)
+    verdict, after = step(before, lifecycle.expire(TASK, "too late"), NOW_MS, EPOCH)
+    assert (verdict.applied, verdict.reason, verdict.state) == (False, "wrong_state", state)
+    assert after == before
+
+
+def test_an_expired_task_is_cancelled_for_the_reason_given_and_only_by_the_owner_of_the_upkeep() -> None:
+    before = standing_in(State.READY, deliveries=0)
+    verdict, after = step(before, lifecycle.expire(TASK, "too late", EPOCH), NOW_MS, EPOCH)
+    assert verdict.applied
+    assert after is not None
+    assert (after.state, after.reason, after.finished_at_ms) == (State.CANCELLED, "too late", NOW_MS)
+    verdict, after = step(before, lifecycle.expire(TASK, "too late", EPOCH - 1), NOW_MS, EPOCH)
+    assert (verdict.applied, verdict.reason, after) == (False, "stale_epoch", before)
+
+
+@pytest.mark.parametrize("state", sorted(WAITING_STATES))
+def test_a_new_priority_changes_nothing_else(state: State) -> None:
+    before = standing_in(state)
+    verdict, after = step(before, lifecycle.prioritize(TASK, 9), NOW_MS, EPOCH)
+    assert (verdict.applied, verdict.state) == (True, state)
+    assert after == msgspec.structs.replace(before, priority=9)
+
+
+def test_a_priority_survives_a_run() -> None:
+    before = msgspec.structs.replace(standing_in(State.CLAIMED), priority=9)
+    _, after = step(before, lifecycle.release(TASK, TOKEN), NOW_MS, EPOCH)
+    assert after is not None
+    assert after.priority == 9
+
+
+@pytest.mark.parametrize(
+    ("attempt", "dead_letter", "event", "reason"),
+    [
+        (1, True, Event.RETRY, None),
+        (3, True, Event.BURY, "timed_out"),
+        (3, False, Event.FAIL, "timed_out"),
+    ],
+)
+def test_a_run_that_timed_out_is_retried_and_ends_as_timed_out(
+    attempt: int, dead_letter: bool, event: Event, reason: str | None
+) -> None:
+    policy = RunPolicy(max_attempts=3, base_ms=1_000, jitter=0, dead_letter=dead_letter, give_up_on=("x.Y",))
+    late = Failure("holdfast.errors.TimedOut", "its limit of 1s")
+    change = lifecycle.time_out(TASK, TOKEN, late, attempt=attempt, policy=policy, random_unit=0)
+    assert (change.event, change.outcome, change.reason, change.error) == (event, "timed_out", reason, late)
+    assert change.delay_ms == (1_000 if event is Event.RETRY else 0)
 
 
 @pytest.mark.parametrize("event", sorted(SETTLEMENTS))
@@ -207,7 +258,7 @@ def test_nothing_can_happen_to_a_task_that_is_not_there(event: Event) -> None:
 
 
 def lapse(epoch: int = EPOCH, attempt: int = 2) -> Change:
-    return lifecycle.lapse(TASK, TOKEN, attempt=attempt, policy=RetryPolicy(), epoch=epoch)
+    return lifecycle.lapse(TASK, TOKEN, attempt=attempt, policy=RunPolicy(), epoch=epoch)
 
 
 def test_a_lease_is_taken_away_only_when_it_has_run_out_and_not_by_an_old_owner() -> None:
@@ -219,7 +270,7 @@ def test_a_lease_is_taken_away_only_when_it_has_run_out_and_not_by_an_old_owner(
 
 
 def test_a_failed_attempt_is_retried_until_the_attempts_are_used_up() -> None:
-    policy = RetryPolicy(max_attempts=3, base_ms=1_000, jitter=0.0)
+    policy = RunPolicy(max_attempts=3, base_ms=1_000, jitter=0.0)
 
     def failed(attempt: int, **more: object) -> Change:
         options = {"policy": policy, "retryable": True, "random_unit": 0.0} | more
@@ -236,7 +287,7 @@ def test_a_failed_attempt_is_retried_until_the_attempts_are_used_up() -> None:
 
 @given(st.integers(1, 20), st.integers(1, 20), st.booleans())
 def test_a_task_that_kills_its_worker_cannot_loop_for_ever(attempt: int, max_attempts: int, dead_letter: bool) -> None:
-    policy = RetryPolicy(max_attempts=max_attempts, dead_letter=dead_letter)
+    policy = RunPolicy(max_attempts=max_attempts, dead_letter=dead_letter)
     change = lifecycle.lose(TASK, TOKEN, "worker_lost", attempt=attempt, policy=policy)
     assert change.error is not None
     if attempt < max_attempts:

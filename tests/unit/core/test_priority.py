@@ -6,8 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.priority import AGED_STEP_MS, HIGHEST, LOWEST, STRICT_STEP_MS, check_priority, rank
-from holdfast.errors import BadOption
+from holdfast.core.durations import LONGEST_MS, Duration
+from holdfast.core.priority import (
+    AGED_STEP_MS,
+    HIGHEST,
+    LOWEST,
+    STRICT_STEP_MS,
+    Order,
+    check_priority,
+    order_of,
+    order_text,
+    rank,
+    step_of,
+)
+from holdfast.errors import BadOption, UsageError
 
 times = st.integers(0, 2**42)
 priorities = st.integers(LOWEST, HIGHEST)
@@ -60,3 +72,33 @@ def test_priorities_in_range_are_taken(allowed: int) -> None:
 def test_other_priorities_are_refused(wrong: object) -> None:
     with pytest.raises(BadOption, match="from -100 to 100"):
         check_priority(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("order", "step", "step_ms", "text"),
+    [
+        ("strict", None, STRICT_STEP_MS, "strict"),
+        ("aged", None, AGED_STEP_MS, "aged"),
+        ("aged", "1m", AGED_STEP_MS, "aged"),
+        ("aged", "5m", 300_000, "aged, 5m a level"),
+        ("aged", 0.5, 500, "aged, 500ms a level"),
+        ("aged", "5200w", 5200 * 604_800_000, "aged, 36400d a level"),
+    ],
+)
+def test_an_order_is_a_step_and_back(order: Order, step: Duration | None, step_ms: int, text: str) -> None:
+    assert step_of(order, step) == step_ms
+    assert (order_of(step_ms), order_text(step_ms)) == (order, text)
+
+
+def test_even_the_longest_step_is_not_strict() -> None:
+    assert LONGEST_MS < STRICT_STEP_MS
+
+
+@pytest.mark.parametrize(
+    ("order", "step"),
+    [("strict", "5m"), ("fifo", None), ("", None), (None, None), ("aged", 0), ("aged", "soon"), ("aged", -1)],
+)
+def test_an_order_that_is_none_is_refused_in_one_line(order: Order, step: Duration | None) -> None:
+    with pytest.raises(UsageError, match=r"^(order|step)\b") as caught:
+        step_of(order, step)
+    assert "\n" not in str(caught.value)

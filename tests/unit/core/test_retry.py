@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.retry import DEFAULT_POLICY, MAX_ATTEMPTS, Retry, RetryPolicy, error_name, error_names
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.retry import MAX_ATTEMPTS, Retry, error_name, error_names
 from holdfast.errors import BadDuration, BadOption
 
 policies = st.builds(
-    RetryPolicy,
+    RunPolicy,
     base_ms=st.integers(0, 10**9),
     cap_ms=st.integers(0, 10**10),
     jitter=st.floats(0, 1),
@@ -18,7 +19,7 @@ units = st.floats(0, 1, exclude_max=True)
 
 @given(policies, st.integers(0, 2_000), units)
 def test_the_delay_stays_between_the_jittered_and_the_full_backoff(
-    policy: RetryPolicy, failed_attempts: int, random_unit: float
+    policy: RunPolicy, failed_attempts: int, random_unit: float
 ) -> None:
     full = min(policy.base_ms * 2 ** max(failed_attempts - 1, 0), policy.cap_ms)
     delay_ms = policy.delay_ms(failed_attempts, random_unit)
@@ -26,7 +27,7 @@ def test_the_delay_stays_between_the_jittered_and_the_full_backoff(
 
 
 @given(policies, st.integers(1, 100))
-def test_without_a_draw_the_delay_doubles_up_to_the_cap(policy: RetryPolicy, failed_attempts: int) -> None:
+def test_without_a_draw_the_delay_doubles_up_to_the_cap(policy: RunPolicy, failed_attempts: int) -> None:
     now, after = policy.delay_ms(failed_attempts, 0.0), policy.delay_ms(failed_attempts + 1, 0.0)
     assert after == min(2 * now, policy.cap_ms) or now == policy.cap_ms == after
 

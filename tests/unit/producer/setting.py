@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast import Holdfast, Retry
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
-from holdfast.core.task import Claimed, Enqueued, Failure, NewTask, Task
+from holdfast.core.progress import Progress
+from holdfast.core.task import Claimed, Enqueued, Failure, Hold, NewTask, Task
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.contract import Reserve, Store
+from holdfast.stores.contract import UPKEEP_DUTY, Reserve, Store
 from holdfast.testing.wrapping import PassingStore
 
 
@@ -49,10 +52,13 @@ class Setting:
         self.store: Any = app.store
         self.double = app.task(name="double")(double)
         self.quiet = app.task(name="quiet", retry=Retry(max_attempts=1))(double)
+        self.retried = app.task(name="retried", retry=Retry(max_attempts=2, base=0))(double)
+        self._claims = 0
 
     def claim(self) -> Claimed:
+        self._claims += 1
         request = Reserve(
-            claim_id="c" * 32,
+            claim_id=f"{self._claims:032x}",
             worker_id="w",
             shares=[QueueShare("default", 1)],
             max_tasks=1,
@@ -62,12 +68,26 @@ class Setting:
         assert isinstance(task, Claimed)
         return task
 
+    def claim_again(self) -> Claimed:
+        """A task that waited for its next attempt."""
+
+        async def promote() -> None:
+            duty = await self.store.hold_duty(UPKEEP_DUTY, "w", 60_000)
+            await self.store.promote(duty.epoch)
+
+        asyncio.run(promote())
+        return self.claim()
+
+    def tell(self, task: Claimed, progress: Progress) -> None:
+        hold = Hold(task.task_id, task.token, msgspec.json.encode(progress))
+        asyncio.run(self.store.extend([hold], 30_000))
+
     def settle(self, change: lifecycle.Change) -> None:
         (verdict,) = asyncio.run(self.store.apply([change]))
         assert verdict.applied
 
-    def fail(self, error: Failure) -> None:
-        task = self.claim()
+    def fail(self, error: Failure, task: Claimed | None = None) -> None:
+        task = task or self.claim()
         self.settle(
             lifecycle.fail(
                 task.task_id,

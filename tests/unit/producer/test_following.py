@@ -1,4 +1,4 @@
-"""Following recorded tasks: status, result, history, cancel, why."""
+"""Following recorded tasks: status, result, history, progress, log, cancel, prioritize, why."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 from holdfast import TaskHandle
 from holdfast.core import lifecycle
+from holdfast.core.progress import LogLine, Progress
 from holdfast.core.task import Failure, State
 from holdfast.errors import (
     BadDuration,
+    BadOption,
     Refused,
     ResultTimeout,
     TaskCancelled,
@@ -103,6 +105,42 @@ def test_a_task_that_has_ended_cannot_be_cancelled(setting: Setting) -> None:
         handle.cancel()
 
 
+def test_a_waiting_task_gets_another_place_and_a_running_one_has_none(setting: Setting) -> None:
+    first, second = setting.double.enqueue(1), setting.double.enqueue(2)
+    second.prioritize(5)
+    assert second.status().priority == 5
+    assert setting.claim().task_id == second.task_id
+    with pytest.raises(Refused, match=rf"^task {second.task_id} is claimed: only a task that waits has a place"):
+        second.prioritize(6)
+    for wrong in (101, True, "5"):
+        with pytest.raises(BadOption, match=r"from -100 to 100"):
+            first.prioritize(wrong)  # type: ignore[arg-type]
+
+
+def test_progress_and_log_are_those_of_the_run(setting: Setting) -> None:
+    handle = setting.double.enqueue(1)
+    assert (handle.progress(), handle.log()) == (Progress(), ())
+    lines = (LogLine(1, "info", "begun"), LogLine(2, "warning", "slow"))
+    setting.tell(setting.claim(), Progress(done=1, total=3, log=lines))
+    assert (handle.progress().done, handle.progress().total) == (1, 3)
+    assert handle.log() == lines
+
+
+def test_the_log_of_a_failed_run_stays_with_it_and_is_shown_once(setting: Setting) -> None:
+    handle = setting.retried.enqueue(1)
+    first, second = LogLine(1, "info", "begun"), LogLine(9, "info", "begun")
+    task = setting.claim()
+    setting.tell(task, Progress(log=(first,)))
+    setting.fail(Failure("builtins.ValueError", "no", log=(first,)), task)
+    assert handle.log() == (first,)
+    task = setting.claim_again()
+    assert handle.log() == (first,)
+    setting.tell(task, Progress(log=(second,)))
+    assert handle.log() == (first, second)
+    setting.settle(lifecycle.ack(task.task_id, task.token, b"2"))
+    assert handle.log() == (first, second)
+
+
 @pytest.mark.parametrize(
     "ask",
     [
@@ -110,6 +148,9 @@ def test_a_task_that_has_ended_cannot_be_cancelled(setting: Setting) -> None:
         lambda handle: handle.result(10),
         lambda handle: handle.history(),
         lambda handle: handle.cancel(),
+        lambda handle: handle.prioritize(1),
+        lambda handle: handle.progress(),
+        lambda handle: handle.log(),
         lambda handle: handle.why(),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Retry, TaskHandle
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import State
 from holdfast.errors import (
     RequestConflict,
@@ -35,7 +35,7 @@ def test_what_is_recorded_is_what_was_asked_for(setting: Setting) -> None:
     task = options.enqueue(21).status()
     assert (task.type, task.queue, task.state, task.payload) == ("double", "images", State.READY, b'{"number":21}')
     assert (task.priority, task.request_id, task.headers) == (5, "order-42", {"trace": "1"})
-    assert task.policy == RetryPolicy(max_attempts=2)
+    assert task.policy == RunPolicy(max_attempts=2)
 
 
 def test_sync_and_async_calls_meet_in_one_store(setting: Setting) -> None:

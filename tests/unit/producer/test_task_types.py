@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Retry
-from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
 from holdfast.errors import BadArguments, BadDuration, BadName, BadOption, HoldfastError, UnknownTask
 from tests.support import environment
 
@@ -96,6 +96,10 @@ def test_a_name_can_be_declared_once(app: Holdfast) -> None:
         (lambda app: app.task(queue="a b"), BadName, "queue name 'a b' is refused: use 1 to 128 of "),
         (lambda app: app.task(priority=101), BadOption, "priority 101 is refused: use a whole number from -100 to 100"),
         (lambda app: app.task(retry=5), BadOption, "retry: 5 is not a Retry; write retry=Retry(max_attempts=3)"),
+        (lambda app: app.task(timeout=-1), BadDuration, "timeout: -1 is out of range; "),
+        (lambda app: app.task(run="async")(resize), BadOption, "run: 'async' is refused for "),
+        (lambda app: app.task(run="thread")(fetch), BadOption, "run: 'thread' is refused for "),
+        (lambda app: app.task(run="fork")(fetch), BadOption, "run: 'fork' is refused for "),
         (lambda app: app.task("images"), BadOption, "@app.task takes a function, not 'images'; options need names, "),
         (lambda app: app.handle("42"), UnknownTask, "'42' is not a task_id: a task_id is 32 hex digits, "),
         (lambda app: app.handle("0" * 32, int | Holder), BadOption, f"task {'0' * 32}: a result cannot be read from "),
@@ -143,8 +147,8 @@ def test_options_come_from_the_app_then_the_task_type_then_the_call() -> None:
     app = Holdfast("sqlite://", queue="main", retry=Retry(max_attempts=7))
     plain = app.task(name="plain")(resize)
     special = app.task(name="special", queue="images", priority=3, retry=Retry(max_attempts=2))(resize)
-    assert (plain.queue, plain.priority, plain.policy) == ("main", 0, RetryPolicy(max_attempts=7))
-    assert (special.queue, special.priority, special.policy) == ("images", 3, RetryPolicy(max_attempts=2))
+    assert (plain.queue, plain.priority, plain.policy) == ("main", 0, RunPolicy(max_attempts=7))
+    assert (special.queue, special.priority, special.policy) == ("images", 3, RunPolicy(max_attempts=2))
     call = special.using(priority=9, headers={"trace": "1"}).using(queue="other").prepare("a").options
     assert (call.queue, call.priority, call.policy.max_attempts, call.headers) == ("other", 9, 2, {"trace": "1"})
     assert (special.queue, special.priority) == ("images", 3)
@@ -188,6 +192,21 @@ def test_the_default_policy_is_recorded_when_nobody_says_otherwise(app: Holdfast
         ({"run_at": "tomorrow"}, BadOption, "run_at: 'tomorrow' is not a datetime; write datetime(2030, 1, 1, "),
         ({"run_at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 3}, BadOption, "delay and run_at exclude each other: "),
         ({"retry": {"max_attempts": 3}}, BadOption, "retry: {'max_attempts': 3} is not a Retry; "),
+        ({"timeout": "-5s"}, BadDuration, "timeout: '-5s' is not a duration; write "),
+        ({"timeout": -5}, BadDuration, "timeout: -5 is out of range; it must be between 0 and 100 years"),
+        ({"timeout": 0}, BadOption, 'timeout: 0 leaves no time at all; write "30s" or "5m", or leave it out'),
+        ({"expires": 0}, BadOption, "expires: 0 leaves no time at all; "),
+        ({"hard_timeout": "0s"}, BadOption, "hard_timeout: '0s' leaves no time at all; "),
+        (
+            {"expires": "1h", "delay": "1h"},
+            BadOption,
+            "expires: 1h is not longer than the delay of 1h: it counts from the enqueue, so the task could never start",
+        ),
+        (
+            {"timeout": "10s", "hard_timeout": "5s"},
+            BadOption,
+            "hard_timeout: '5s' is shorter than the timeout of 10s: the run would be killed before it is asked to end",
+        ),
         ({"headers": "trace"}, BadOption, "headers: 'trace' is not a mapping of text to text"),
         ({"headers": {"trace": 1}}, BadOption, "headers: 'trace': 1 is not text to text"),
         ({"headers": {"trace": "x" * 9_000}}, BadOption, "headers: 9,005 bytes, the limit is 8,192; put data into "),
@@ -209,3 +228,22 @@ def test_wrong_arguments_are_refused_before_anything_is_opened(tmp_path: Path) -
         with pytest.raises(BadArguments, match=r"^resize\(\): unknown argument 'wdith'; it takes url, width=800$"):
             call("cat.jpg", wdith=3)  # type: ignore[call-arg]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_time_limits_ride_in_the_policy_of_the_call(app: Holdfast) -> None:
+    declared = app.task(timeout="5m", expires="1h", retry=Retry(max_attempts=3))(resize)
+    expected = RunPolicy(max_attempts=3, timeout_ms=300_000, hard_timeout_ms=330_000, expires_ms=3_600_000)
+    assert declared.policy == expected
+    shorter = declared.using(timeout=1, hard_timeout=2).prepare("a").options.policy
+    assert (shorter.timeout_ms, shorter.hard_timeout_ms, shorter.expires_ms) == (1_000, 2_000, 3_600_000)
+    assert shorter.max_attempts == 3
+    assert declared.using(retry=Retry(max_attempts=7)).prepare("a").options.policy.timeout_ms == 300_000
+    assert app.task(name="hard", hard_timeout="1s")(resize).policy == RunPolicy(hard_timeout_ms=1_000)
+
+
+def test_a_task_type_says_whether_its_tasks_run_alone(app: Holdfast) -> None:
+    assert app.task(run="process", name="cpu")(resize).alone
+    assert app.task(run="process", name="async-cpu")(fetch).alone
+    assert not app.task(run="thread", name="thread")(resize).alone
+    assert not app.task(run="async", name="async")(fetch).alone
+    assert not app.task(resize).alone

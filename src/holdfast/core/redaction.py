@@ -1,0 +1,91 @@
+"""What looks like a secret is left out of what is shown: by the names of values in data, by its form in text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.core.access import without_tokens
+
+HIDDEN: Final = "***"
+#: In a name, wherever they stand.
+_STEMS: Final = (
+    "passw",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "credential",
+    "authoriz",
+)
+#: In a name, as a word of it: `auth_header` and `authHeader`, not `author`.
+_WORDS: Final = frozenset({
+    *("auth", "bearer", "cookie", "cookies", "csrf", "jwt", "key", "keys", "otp", "pass", "pin", "pwd"),
+    *("session", "sid", "signature", "card", "cards", "cvc", "cvv", "iban", "ssn"),
+})  # fmt: skip
+#: What an error begins with says what it is, as `KeyError: 'width'` does.
+_CLASSES: Final = ("Error", "Exception")
+_BOUNDARY = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+_LETTERS = re.compile(r"[^a-z0-9]+")
+# All with bounds: texts come from strangers, and must not take long to read.
+_URL_LOGIN = re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@\"']{1,500}@", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer|basic)\s{1,3}[^\s\"',;]+", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z][A-Za-z0-9_.-]{0,80})[\"']?\s{0,3}[=:]\s{0,3}(?=[^\s,;&)}\]])"
+)
+_VALUE = re.compile(r"\"[^\"]{0,2000}\"?|'[^']{0,2000}'?|[^\s,;&)}\]\"']+")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a value of this name is not for everybody."""
+    letters = _LETTERS.sub("", name.lower())
+    return any(stem in letters for stem in _STEMS) or any(word.lower() in _WORDS for word in _BOUNDARY.split(name))
+
+
+def redacted_json(data: bytes | None) -> bytes | None:
+    """The same JSON, the values of secret-looking names replaced; what is no JSON is not shown at all."""
+    if data is None:
+        return None
+    try:
+        return msgspec.json.encode(_without_secrets(msgspec.json.decode(data)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.encode(HIDDEN)
+
+
+def redacted_text(text: str) -> str:
+    """The text without passwords in URLs, tokens, and values that are given a secret-looking name."""
+    text = _URL_LOGIN.sub(rf"\1{HIDDEN}@", without_tokens(text))
+    return _without_named(_BEARER.sub(rf"\1 {HIDDEN}", text))
+
+
+def redacted_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers of a task, the values of secret-looking names replaced."""
+    return {name: HIDDEN if is_secret(name) else redacted_text(value) for name, value in headers.items()}
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: HIDDEN if is_secret(name) else _without_secrets(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    return redacted_text(value) if isinstance(value, str) else value
+
+
+def _without_named(text: str) -> str:
+    """The text without values of secret-looking names; a value may itself be a name with a value."""
+    parts: list[str] = []
+    place = kept = 0
+    while found := _NAMED.search(text, place):
+        place = found.end()
+        if not is_secret(found["name"]) or found["name"].endswith(_CLASSES):
+            continue
+        value = _VALUE.match(text, place)
+        if value is not None:
+            parts += (text[kept:place], HIDDEN)
+            place = kept = value.end()
+    return "".join([*parts, text[kept:]])

@@ -1,0 +1,79 @@
+"""The record of a schedule: what to enqueue, when, and what became of its last tick."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+
+
+class Missed(StrEnum):
+    """What becomes of ticks that nobody could make in time."""
+
+    SKIP = "skip"
+    ONCE = "once"  # one task makes up for all of them
+    ALL = "all"  # each of them, as far back as the window goes
+
+
+class Overlap(StrEnum):
+    """What becomes of a tick while the task of the last one has not ended."""
+
+    ALLOW = "allow"  # both may run at once
+    SKIP = "skip"
+    QUEUE = "queue"  # it waits for that one to end
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a schedule ticks: by a cron line in a time zone, or every so often."""
+
+    cron: str | None = None
+    timezone: str = "UTC"
+    every_ms: int | None = None
+    #: Each task is delayed by a part of this, drawn from the name and the tick, the same on every node.
+    jitter_ms: int = 0
+    missed: Missed = Missed.ONCE
+    #: How far back `Missed.ALL` goes.
+    window_ms: int = 3_600_000
+    overlap: Overlap = Overlap.ALLOW
+
+    @property
+    def rhythm(self) -> tuple[str | None, str, int | None]:
+        """What its ticks follow from; the rest is about what becomes of them."""
+        return self.cron, self.timezone, self.every_ms
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What each tick enqueues."""
+
+    type: str
+    queue: str = "default"
+    payload: bytes = b"{}"
+    headers: dict[str, str] = {}
+    priority: int = 0
+    policy: RunPolicy = DEFAULT_POLICY
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A schedule as a store keeps it: one JSON document under its name, found again by the time of its next tick."""
+
+    name: str
+    timing: Timing
+    call: Call
+    #: Where it was declared: the app's reference, or "" for one that was made at run time.
+    source: str = ""
+    #: A digest of what was declared there: for as long as that stays the same, changes made at run time stay too.
+    declared: str = ""
+    paused: bool = False
+    #: The tick to make next, None while there is none.
+    next_at_ms: int | None = None
+    #: That tick stands in line until the task of the last one has ended, however long it takes.
+    waiting: bool = False
+    last_at_ms: int | None = None
+    last_task_id: str | None = None
+    #: The last tick that was not made, and why: "missed" or "overlap".
+    skipped_at_ms: int | None = None
+    skipped_because: str = ""
+    #: Grows with every change; a writer names the one that it has read.
+    version: int = 1

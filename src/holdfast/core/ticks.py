@@ -1,0 +1,171 @@
+"""When a schedule ticks: the same answer on every node, whatever its own clock and zone are.
+
+A cron line is followed on a clock without a zone, and each of its times is then put on the zone's clock here. A line
+that names times of day ticks once a day also when clocks change: a time that is skipped becomes the first moment after
+the gap, a time that comes twice counts the first time. Any other line is a rhythm, and ticks whenever the clock on the
+wall shows one of its times.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+
+from holdfast.core.cron import CronLine
+from holdfast.core.durations import format_ms
+from holdfast.core.schedule import Timing
+from holdfast.core.zones import zone
+from holdfast.errors import BadSchedule
+
+SHORTEST_EVERY_MS = 1_000
+LONGEST_JITTER_MS = 86_400_000
+LONGEST_WINDOW_MS = 366 * 86_400_000
+#: No zone's clock was ever changed by more than this, nor twice in this time.
+_LARGEST_CHANGE_MS = 86_400_000
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (a clock without a zone)
+_MS = timedelta(milliseconds=1)
+
+#: The first tick after a moment, None if there is none.
+After = Callable[[int], int | None]
+
+
+@lru_cache(maxsize=10_000)
+def ticks_of(timing: Timing) -> Ticks:
+    """The ticks of a timing; `BadSchedule` says in one line what is wrong with it."""
+    return Ticks(timing)
+
+
+class Ticks:
+    """The moments at which a schedule ticks, in milliseconds since the epoch."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.after: After = _after(timing)
+        _check_rest(timing)
+
+    def follow(self, moment_ms: int) -> Iterator[int]:
+        """The ticks after this moment, in order."""
+        following = self.after(moment_ms)
+        while following is not None:
+            yield following
+            following = self.after(following)
+
+    def upcoming(self, moment_ms: int, count: int) -> list[int]:
+        """The first so many ticks after this moment."""
+        return list(itertools.islice(self.follow(moment_ms), count))
+
+    def latest(self, known_ms: int, until_ms: int) -> int:
+        """The last tick up to `until_ms`, found by halving: years of ticks every second may lie in between.
+
+        `known_ms` is a tick before that.
+        """
+        none_after_ms = until_ms
+        while known_ms < none_after_ms:
+            found = self.after((known_ms + none_after_ms) // 2)
+            if found is not None and found <= until_ms:
+                known_ms = found
+            else:
+                none_after_ms = (known_ms + none_after_ms) // 2
+        return known_ms
+
+
+def _after(timing: Timing) -> After:
+    if (timing.cron is None) == (timing.every_ms is None):
+        raise BadSchedule('a schedule needs either a cron line or an interval: cron="0 3 * * *" or every="10m"')
+    if timing.cron is not None:
+        line = CronLine(timing.cron)
+        on_wall = _OnWall(zone(timing.timezone))
+        return _times_of_day(line, on_wall) if line.names_times else _rhythm(line, on_wall)
+    if timing.timezone != "UTC":
+        raise BadSchedule("timezone goes with a cron line: an interval counts from 1970-01-01T00:00Z everywhere")
+    return _interval(timing.every_ms or 0)
+
+
+def _check_rest(timing: Timing) -> None:
+    if not 0 <= timing.jitter_ms <= LONGEST_JITTER_MS:
+        raise BadSchedule(f"jitter: {format_ms(timing.jitter_ms)} is out of range; it must be between 0 and 1d")
+    if timing.every_ms is not None and timing.jitter_ms >= timing.every_ms:
+        every = format_ms(timing.every_ms)
+        raise BadSchedule(f"jitter: {format_ms(timing.jitter_ms)} is not shorter than the {every} between two ticks")
+    if not 1 <= timing.window_ms <= LONGEST_WINDOW_MS:
+        raise BadSchedule(f"window: {format_ms(timing.window_ms)} is out of range; it must be above 0 and up to 366d")
+
+
+def _interval(every_ms: int) -> After:
+    """Multiples of the interval since the epoch, so that it does not matter who counts, or since when."""
+    if every_ms < SHORTEST_EVERY_MS:
+        raise BadSchedule(f"every: {format_ms(every_ms)} is too short; the shortest interval is 1s")
+    return lambda moment_ms: (moment_ms // every_ms + 1) * every_ms
+
+
+def _times_of_day(line: CronLine, on_wall: _OnWall) -> After:
+    def after(moment_ms: int) -> int | None:
+        # In the second run of a repeated hour, times come up that were ticks in the first one.
+        times = map(on_wall.first, line.after(on_wall.shows(moment_ms)))
+        return next((tick for tick in times if tick > moment_ms), None)
+
+    return after
+
+
+def _rhythm(line: CronLine, on_wall: _OnWall) -> After:
+    def after(moment_ms: int) -> int | None:
+        offset_ms = on_wall.offset(moment_ms)
+        while True:
+            local = next(line.after(_as_datetime(moment_ms + offset_ms)), None)
+            if local is None:
+                return None
+            tick = _as_ms(local) - offset_ms
+            horizon_ms = min(tick, moment_ms + 2 * _LARGEST_CHANGE_MS)
+            if on_wall.offset(horizon_ms) != offset_ms:
+                changed_ms = on_wall.change(moment_ms, horizon_ms)
+                moment_ms, offset_ms = changed_ms - 1, on_wall.offset(changed_ms)
+            elif tick > horizon_ms:  # nothing before it: look again from close by, with the offset there
+                moment_ms = tick - _LARGEST_CHANGE_MS
+                offset_ms = on_wall.offset(moment_ms)
+            else:
+                return tick
+
+    return after
+
+
+class _OnWall:
+    """The clock on the wall of a zone."""
+
+    def __init__(self, of: tzinfo) -> None:
+        self._zone = of
+
+    def shows(self, moment_ms: int) -> datetime:
+        """The time that it shows."""
+        return (_as_datetime(moment_ms).replace(tzinfo=UTC)).astimezone(self._zone).replace(tzinfo=None, fold=0)
+
+    def offset(self, moment_ms: int) -> int:
+        """How far it is ahead of UTC."""
+        return _as_ms(self.shows(moment_ms)) - moment_ms
+
+    def first(self, local: datetime) -> int:
+        """When it shows this time first, or the first later one if it never shows this."""
+        moment_ms = self._moment(local, fold=0)
+        return moment_ms if self.shows(moment_ms) == local else self.change(self._moment(local, fold=1), moment_ms)
+
+    def change(self, before_ms: int, after_ms: int) -> int:
+        """When it was changed between two moments of different offsets: the first moment of the later one."""
+        later = self.offset(after_ms)
+        while after_ms - before_ms > 1:
+            middle_ms = (before_ms + after_ms) // 2
+            if self.offset(middle_ms) == later:
+                after_ms = middle_ms
+            else:
+                before_ms = middle_ms
+        return after_ms
+
+    def _moment(self, local: datetime, fold: int) -> int:
+        return _as_ms(local.replace(tzinfo=self._zone, fold=fold).astimezone(UTC).replace(tzinfo=None))
+
+
+def _as_datetime(milliseconds: int) -> datetime:
+    return _EPOCH + milliseconds * _MS
+
+
+def _as_ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MS
