@@ -13,7 +13,7 @@ import pytest
 from holdfast.admin.partitions import PartitionRow, partition_table
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Verdict
-from holdfast.core.retry import DEFAULT_POLICY
+from holdfast.core.policy import DEFAULT_POLICY
 from holdfast.core.task import State
 from holdfast.errors import StaleEpoch
 from holdfast.maintenance import service

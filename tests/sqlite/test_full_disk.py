@@ -18,6 +18,7 @@ from holdfast.core.task import Claimed, NewTask, State
 from holdfast.errors import StoreFull
 from holdfast.stores.contract import Reserve, Store
 from holdfast.stores.open import open_store
+from holdfast.testing.kit import every_minute, next_version
 
 IDS = IdSource(SystemClock().now_ms, os.urandom)
 
@@ -98,6 +99,25 @@ def test_new_tasks_are_taken_again_once_there_is_space(small_disk: Path) -> None
         (answer,) = await store.enqueue([a_task()])
         found = await store.get([answer.task_id, before[0], before[-1]])
         assert [task.state for task in found if task] == [State.READY] * 3
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_full_disk_refuses_a_tick_as_a_whole_and_lets_its_schedule_be_paused(small_disk: Path) -> None:
+    async def scenario() -> None:
+        store = open_store(f"sqlite:///{small_disk}/holdfast.db")
+        schedule, task = every_minute(next_at_ms=1), a_task()
+        await store.put_schedule("nightly", schedule, 0)
+        await fill(store)
+        with pytest.raises(StoreFull):
+            await store.put_schedule("nightly", next_version(schedule, next_at_ms=2), 1, [task])
+        assert await store.schedule("nightly") == schedule
+        assert await store.get([task.task_id]) == [None]
+        assert await store.put_schedule("nightly", next_version(schedule, paused=True, next_at_ms=None), 1)
+        await asyncio.to_thread(resize, small_disk, "64m")
+        assert await store.put_schedule("nightly", every_minute(next_at_ms=2, version=3), 2, [task])
+        assert [found.state for found in await store.get([task.task_id]) if found] == [State.READY]
         await store.close()
 
     asyncio.run(scenario())

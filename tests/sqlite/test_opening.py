@@ -13,6 +13,7 @@ import pytest
 from holdfast.errors import BadUrl, HoldfastError, StoreTooNew
 from holdfast.stores.open import open_store, redacted, sqlite_path
 from holdfast.stores.sqlite.connection import APPLICATION_ID, PACKAGE, connect, migrate
+from holdfast.stores.sqlite.transaction import SQL
 from holdfast.stores.sqltext import load_migrations
 
 
@@ -125,6 +126,18 @@ def test_the_query_for_a_claim_walks_the_index_and_sorts_nothing() -> None:
         assert not [line for line in plan if "SCAN tasks" in line]
         if types < 400:
             assert not [line for line in plan if "TEMP B-TREE" in line], plan
+
+
+@pytest.mark.parametrize(
+    "name", ["before_enqueue", "promote", "deadlines_passed", "schedules_due", "rank_again", "oldest_by_step"]
+)
+def test_what_is_asked_for_all_the_time_is_found_by_an_index(name: str) -> None:
+    connection = connect("")
+    migrate(connection, "")
+    bindings = dict.fromkeys(("now", "limit", "before", "queue", "step_ms"), 1)
+    plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + SQL[name], bindings)]
+    assert not [line for line in plan if line.startswith("SCAN") and line not in ("SCAN CONSTANT ROW", "SCAN steps")]
+    assert not [line for line in plan if "TEMP B-TREE" in line]
 
 
 def test_a_foreign_database_does_not_even_change_its_journal(tmp_path: Path) -> None:

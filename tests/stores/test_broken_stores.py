@@ -73,6 +73,39 @@ CAUGHT_BY = {
     "DiscardKeepsTheTask": "dead_letters.discard_deletes_with_a_record",
     "OldMapAccepted": "partition_map.other_versions_are_refused",
     "OldRoutingServed": "partition_map.old_routing_records_nothing",
+    "OverdueEarly": "expires.deadline_runs_by_the_stores_clock",
+    "OverdueToldOnce": "expires.looking_changes_no_task",
+    "ScheduledIsNeverOverdue": "expires.scheduled_task_expires",
+    "BegunTaskExpires": "expires.task_that_has_begun_once_does_not_expire",
+    "ExpiredWithoutReason": "expires.expired_task_is_cancelled_with_the_reason",
+    "RunningTaskIsPrioritized": "prioritize.running_task_is_left_alone",
+    "PriorityWithoutItsPlace": "prioritize.ready_task_moves_forward",
+    "PriorityChangesTheTime": "prioritize.only_the_priority_changes",
+    "StrictAges": "steps.strict_goes_by_priority_alone",
+    "AgedStarves": "steps.aged_lets_everybody_have_a_turn",
+    "StepForNewTasksOnly": "steps.waiting_tasks_are_ranked_again",
+    "StepOfAllQueues": "steps.other_queues_keep_their_step",
+    "StepForgottenAfterReopen": "reopen.deadlines_steps_and_priorities_survive",
+    "ClaimedWhenTold": "reserve.worker_is_told_when",
+    "PutIgnoresTheVersion": "schedules.other_versions_are_refused",
+    "RefusedTickMakesItsTasks": "ticks.refused_put_records_no_task",
+    "TickInTwoSteps": "ticks.concurrent_ticks_happen_once",
+    "TickWithoutTasks": "ticks.tasks_are_recorded_with_it",
+    "RepeatedPutIsRefused": "schedules.repeats_are_successes",
+    "RepeatedTickTicksAgain": "ticks.repeated_tick_makes_no_second_task",
+    "TickOfAFormerOwner": "ticks.old_epoch_ticks_nothing",
+    "RemovedScheduleStays": "schedules.removed_by_its_version",
+    "ScheduleLosesItsCall": "schedules.kept_exactly",
+    "DueEarly": "schedules.found_when_due",
+    "DueInAnyOrder": "schedules.soonest_first",
+    "PausedIsNotListed": "schedules.without_a_tick_never_due",
+    "OrdersToldOnce": "workers.orders_are_told",
+    "OrdersOutliveTheWorker": "workers.orders_go_with_the_worker",
+    "OrdersForNobody": "workers.unknown_worker_takes_no_orders",
+    "LastDocumentWins": "documents.other_versions_are_refused",
+    "DocumentVersionNotRepeatable": "documents.repeats_are_successes",
+    "EqualDocumentIsARepeat": "documents.equal_value_of_another_version_is_refused",
+    "KindsShareNames": "documents.kinds_are_apart",
 }
 
 #: Short and always the same: found bugs are not made smaller, and a miss costs a few seconds.
@@ -86,6 +119,19 @@ SHORT_RUN = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+#: What the model says nothing about: partition maps, orders to workers, documents, and two callers at the same moment.
+NOT_MODELLED = {
+    "OldMapAccepted",
+    "OldRoutingServed",
+    "OrdersToldOnce",
+    "OrdersOutliveTheWorker",
+    "OrdersForNobody",
+    "TickInTwoSteps",
+    "LastDocumentWins",
+    "DocumentVersionNotRepeatable",
+    "EqualDocumentIsARepeat",
+    "KindsShareNames",
+}
 #: How many the model may miss in a short run: that depends on luck, and on the version of Hypothesis.
 MAY_BE_MISSED = 9
 
@@ -106,8 +152,9 @@ def test_cases_that_catch_pass_on_the_good_store(case: str, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_model_catches_most_broken_stores(tmp_path: Path) -> None:
-    missed = [broken.__name__ for broken in BROKEN_STORES if not _model_catches(broken, tmp_path)]
-    print(f"the model caught {len(BROKEN_STORES) - len(missed)} of {len(BROKEN_STORES)}; missed: {missed}")
+    modelled = [broken for broken in BROKEN_STORES if broken.__name__ not in NOT_MODELLED]
+    missed = [broken.__name__ for broken in modelled if not _model_catches(broken, tmp_path)]
+    print(f"the model caught {len(modelled) - len(missed)} of {len(modelled)}; missed: {missed}")
     assert len(missed) <= MAY_BE_MISSED, missed
 
 

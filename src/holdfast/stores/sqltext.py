@@ -19,12 +19,13 @@ def render(text: str, **more: str) -> str:
     return text
 
 
-def load_statements(package: str, *names: str) -> dict[str, str]:
-    """All named blocks of these .sql files of a package, by name."""
+def load_statements(package: str, *names: str, **more: str) -> dict[str, str]:
+    """All named blocks of these .sql files of a package, by name; `more` as in `render`."""
     statements: dict[str, str] = {}
     for name in names:
         parts = _BLOCK.split(files(package).joinpath("sql", name).read_text("utf-8"))
-        statements.update({key: render(_bare(body)) for key, body in zip(parts[1::2], parts[2::2], strict=True)})
+        blocks = zip(parts[1::2], parts[2::2], strict=True)
+        statements.update({key: render(_bare(body), **more) for key, body in blocks})
     return statements
 
 

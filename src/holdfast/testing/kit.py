@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
 from holdfast.core.lifecycle import Change, Verdict
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
+from holdfast.core.schedule import Call, Schedule, Timing
 from holdfast.core.task import Claimed, Enqueued, Failure, NewTask, State, Task
 from holdfast.core.tokens import claim_token
 from holdfast.stores.contract import UPKEEP_DUTY, Placement, Promoted, QueueCounts, Reserve, Retention, Store
@@ -20,7 +23,9 @@ from holdfast.testing.harness import StoreHarness
 LEASE_MS: Final = 30_000
 FAILURE: Final = Failure("builtins.ValueError", "no such cat", "Traceback: line 1")
 #: Three attempts, a second in between, no jitter.
-POLICY: Final = RetryPolicy(max_attempts=3, base_ms=1_000, cap_ms=60_000, jitter=0.0)
+POLICY: Final = RunPolicy(max_attempts=3, base_ms=1_000, cap_ms=60_000, jitter=0.0)
+#: Finished tasks go as soon as they are finished.
+KEEP_NOTHING: Final = Retention(succeeded_ms=0, failed_ms=0, cancelled_ms=0, dead_lettered_ms=0, keep=0)
 #: A token that no store has given out.
 FOREIGN_TOKEN: Final = claim_token(0, 1, "feed" * 8)
 
@@ -34,7 +39,8 @@ class Kit:
         #: Where the ids of new tasks belong; `begin` asks the store.
         self.place: Placement = lambda _queue, _request_id: 0
         self._harness = harness
-        self._opened = [store]
+        #: Every opened store, this one first.
+        self.opened = [store]
         serial = count(1)
         self.ids = IdSource(self.clock.now_ms, lambda size: next(serial).to_bytes(size, "big"))
 
@@ -48,19 +54,19 @@ class Kit:
     async def another(self) -> Store:
         """A second store on the same data, as another process would open it."""
         store = await self._harness.open()
-        self._opened.append(store)
+        self.opened.append(store)
         return store
 
     async def reopen(self) -> None:
         """Closes the store and opens the same data again."""
-        self._opened.remove(self.store)
+        self.opened.remove(self.store)
         await self.store.close()
         self.store = await self.another()
 
     async def close(self) -> None:
         """Closes every store that was opened."""
-        while self._opened:
-            await self._opened.pop().close()
+        while self.opened:
+            await self.opened.pop().close()
 
     # -- the path of a task ---------------------------------------------------------------------------------
 
@@ -206,3 +212,13 @@ def every_settlement(claim: Claimed) -> dict[str, Change]:
         "stop": lifecycle.stop(claim.task_id, claim.token, "asked to"),
         "lose": lifecycle.lose(claim.task_id, claim.token, "worker_lost", attempt=claim.attempt, policy=claim.policy),
     }
+
+
+def every_minute(name: str = "nightly", queue: str = "default", **fields: Any) -> Schedule:
+    """A schedule that makes a plain task every minute, of version 1 and without a next tick unless `fields` say so."""
+    return Schedule(name=name, timing=Timing(every_ms=60_000), call=Call(type="kit.work", queue=queue), **fields)
+
+
+def next_version(schedule: Schedule, **fields: Any) -> Schedule:
+    """The schedule as whoever has read it may put it in its place."""
+    return replace(schedule, version=schedule.version + 1, **fields)

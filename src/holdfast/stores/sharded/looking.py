@@ -10,6 +10,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import State, Task
 from holdfast.errors import BadOption
 from holdfast.stores.contract import MAX_BATCH, Finding, Page, Query, QueueCounts, Store
@@ -100,6 +101,7 @@ def _summed(queue: str, entries: Sequence[QueueCounts]) -> QueueCounts:
     return QueueCounts(
         queue=queue,
         paused=any(entry.paused for entry in entries),
+        step_ms=next((entry.step_ms for entry in entries if entry.step_ms != AGED_STEP_MS), AGED_STEP_MS),
         states=states,
         oldest_ready_ms=max(oldest, default=None),
     )

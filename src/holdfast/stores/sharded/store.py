@@ -13,12 +13,14 @@ from contextlib import contextmanager
 
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.partitions import PartitionMap
+from holdfast.core.schedule import Schedule
 from holdfast.core.task import Enqueued, Extension, Hold, Lapsed, NewTask, Task
 from holdfast.errors import StaleMap
 from holdfast.stores.contract import (
     UPKEEP_BELL,
     UPKEEP_DUTY,
     Discard,
+    DueSchedules,
     Duty,
     Finding,
     Kept,
@@ -31,16 +33,18 @@ from holdfast.stores.contract import (
     Reserved,
     Retention,
     Store,
+    WorkerOrders,
     WorkerRecord,
 )
-from holdfast.stores.sharded import keeping, looking, reserving, upkeep
+from holdfast.stores.sharded import keeping, looking, reserving, scheduling, upkeep
+from holdfast.stores.sharded.documents import Documents
 from holdfast.stores.sharded.routing import Router, all_of, in_order
 
 #: Nobody listens longer than this by one map: a newer one may have the queue in more partitions.
 _MAP_MS = 5_000
 
 
-class ShardedStore:
+class ShardedStore(Documents):
     """Many partitions behind one face; `stores` are partition 0, 1, 2…, and belong to this store from now on."""
 
     #: Calls through this store are routed by itself.
@@ -119,6 +123,11 @@ class ShardedStore:
         found = await self._router.from_all(lambda store: store.expired(limit))
         return [lapsed for claims in found for lapsed in claims][:limit]
 
+    async def overdue(self, limit: int = 1_000) -> list[str]:
+        """Tasks that should have begun by now, partition by partition."""
+        found = await self._router.from_all(lambda store: store.overdue(limit))
+        return [task_id for ids in found for task_id in ids][:limit]
+
     async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
         """Sleeps until a bell is rung in one of the partitions where it can ring."""
         current = await self._router.map()
@@ -164,10 +173,15 @@ class ShardedStore:
 
     # -- upkeep ---------------------------------------------------------------------------------------------
 
-    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> None:
+    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> WorkerOrders | None:
         """Records in partition 0 that a worker lives."""
         await self._router.map()
-        await self._stores[0].announce(worker, ttl_ms)
+        return await self._stores[0].announce(worker, ttl_ms)
+
+    async def order(self, worker_id: str, orders: WorkerOrders) -> bool:
+        """Leaves orders for a worker in partition 0, where its record is."""
+        await self._router.map()
+        return await self._stores[0].order(worker_id, orders)
 
     async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
         """The upkeep is a duty on every partition, any other one is kept by partition 0."""
@@ -181,6 +195,10 @@ class ShardedStore:
         """Stops or resumes a queue in every partition."""
         await self._router.from_all(lambda store: store.pause(queue, paused))
 
+    async def set_step(self, queue: str, step_ms: int) -> None:
+        """What a level of priority is worth in a queue, in every partition."""
+        await self._router.from_all(lambda store: store.set_step(queue, step_ms))
+
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
         """Deletes finished tasks past their retention in every partition."""
         with self._call():
@@ -193,6 +211,26 @@ class ShardedStore:
         text = f"{len(self._stores)} partitions, map version {current.version}"
         findings = [line for n, lines in enumerate(found) for line in looking.labelled(lines, n)]
         return [Finding(level="ok", check="partitions", text=text), *findings]
+
+    # -- schedules ------------------------------------------------------------------------------------------
+
+    async def schedules(self, due_within_ms: int | None = None, limit: int = 1_000) -> DueSchedules:
+        """The schedules of all partitions, the soonest first."""
+        with self._call():
+            return await scheduling.schedules(self._router, due_within_ms, limit)
+
+    async def schedule(self, name: str) -> Schedule | None:
+        """One schedule, wherever it lies."""
+        with self._call():
+            return await scheduling.schedule(self._router, name)
+
+    async def put_schedule(
+        self, name: str, new: Schedule | None, expected: int, tasks: Sequence[NewTask] = (), epoch: int | None = None
+    ) -> bool:
+        """Replaces a schedule in the first partition of its queue, where the tasks of its ticks go."""
+        with self._call():
+            _check_places(await self._router.map(), tasks)
+            return await scheduling.put(self._router, name, new, expected, tasks, epoch)
 
     # -- partitions -----------------------------------------------------------------------------------------
 

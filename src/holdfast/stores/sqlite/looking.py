@@ -128,13 +128,20 @@ def _attempt(row: Sequence[Any]) -> Attempt:
 def counts(transaction: Transaction) -> list[QueueCounts]:
     """Depths of all queues, from the indexes alone."""
     paused = {queue for (queue,) in transaction.rows("paused_queues")}
-    ready = transaction.rows("count_ready", {"step_ms": AGED_STEP_MS})
-    oldest = {queue: transaction.now_ms - since_ms for queue, _, _, since_ms in ready}
-    depths: dict[str, dict[State, int]] = {queue: {} for queue in paused}
+    steps = dict(transaction.rows("steps"))
+    ready = transaction.rows("count_ready")
+    since = {queue: since_ms for queue, _, _, since_ms in ready} | dict(transaction.rows("oldest_by_step"))
+    depths: dict[str, dict[State, int]] = {queue: {} for queue in (*paused, *steps)}
     for queue, state, count, *_ in [*ready, *transaction.rows("count_rest")]:
         depths.setdefault(queue, {})[State(state)] = count
     return [
-        QueueCounts(queue=queue, paused=queue in paused, states=depths[queue], oldest_ready_ms=oldest.get(queue))
+        QueueCounts(
+            queue=queue,
+            paused=queue in paused,
+            step_ms=steps.get(queue, AGED_STEP_MS),
+            states=depths[queue],
+            oldest_ready_ms=transaction.now_ms - since[queue] if queue in since else None,
+        )
         for queue in sorted(depths)
     ]
 

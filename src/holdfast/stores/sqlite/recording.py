@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from holdfast.core.priority import AGED_STEP_MS, rank
 from holdfast.core.task import Enqueued, NewTask, State
 from holdfast.stores.contract import UPKEEP_BELL
 from holdfast.stores.sqlite.transaction import Transaction, headers_text, policy_text
 
+_steps_decoder = msgspec.json.Decoder(dict[str, int])
+
 
 def enqueue(transaction: Transaction, tasks: Sequence[NewTask]) -> list[Enqueued]:
     """Records what is new, answers for what is known."""
-    earliest = transaction.value("next_due")
-    first = transaction.value("last_seq") + 1
-    rows = [_row(first + offset, task, transaction.now_ms) for offset, task in enumerate(tasks)]
+    last, earliest, steps = transaction.row("before_enqueue")
+    numbered = list(enumerate(tasks, last + 1))
+    rows = _rows(numbered, transaction.now_ms, _steps_decoder.decode(steps))
     created = {seq for (seq,) in transaction.run_many("insert_task", rows)}
+    new = [(seq, task) for seq, task in numbered if seq in created]
     transaction.run_many(
         "insert_envelope",
-        [
-            (first + offset, task.payload, headers_text(task.headers), policy_text(task.policy))
-            for offset, task in enumerate(tasks)
-            if first + offset in created
-        ],
+        [(seq, task.payload, headers_text(task.headers), policy_text(task.policy)) for seq, task in new],
     )
+    _insert_deadlines(transaction, new)
     _ring(transaction, [row for row in rows if row[0] in created], earliest)
-    return [
-        Enqueued(task.task_id) if first + offset in created else _known(transaction, task)
-        for offset, task in enumerate(tasks)
-    ]
+    return [Enqueued(task.task_id) if seq in created else _known(transaction, task) for seq, task in numbered]
 
 
 _Row = tuple[int, str, str, str, str, int, int, int, int, str | None]
 
 
-def _row(seq: int, task: NewTask, now_ms: int) -> _Row:
+def _rows(numbered: Sequence[tuple[int, NewTask]], now_ms: int, steps: Mapping[str, int]) -> list[_Row]:
+    return [_row(seq, task, now_ms, steps.get(task.queue, AGED_STEP_MS)) for seq, task in numbered]
+
+
+def _row(seq: int, task: NewTask, now_ms: int, step_ms: int) -> _Row:
     run_at_ms = now_ms + task.delay_ms if task.run_at_ms is None else task.run_at_ms
     if run_at_ms > now_ms:
         state, place = State.SCHEDULED, run_at_ms
@@ -47,11 +50,17 @@ def _row(seq: int, task: NewTask, now_ms: int) -> _Row:
         task.type,
         state.value,
         task.priority,
-        rank(place, task.priority, AGED_STEP_MS),
+        rank(place, task.priority, step_ms),
         place,
         now_ms,
         task.request_id,
     )
+
+
+def _insert_deadlines(transaction: Transaction, new: Sequence[tuple[int, NewTask]]) -> None:
+    limits = [(seq, task.policy.expires_ms) for seq, task in new if task.policy.expires_ms is not None]
+    if limits:
+        transaction.run_many("insert_deadline", [(seq, transaction.now_ms + expires_ms) for seq, expires_ms in limits])
 
 
 def _ring(transaction: Transaction, rows: Sequence[_Row], earliest_before: int | None) -> None:

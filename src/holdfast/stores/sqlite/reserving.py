@@ -89,12 +89,12 @@ def _merged(ranges: Sequence[str]) -> str:
 def _claimed(transaction: Transaction, request: Reserve) -> list[Claimed]:
     rows = transaction.rows("claimed_by_id", (request.claim_id,))
     order = {share.queue: position for position, share in enumerate(request.shares)}
-    rows.sort(key=lambda row: (order.get(row[3], 0), row[10], row[11]))
+    rows.sort(key=lambda row: (order.get(row[3], 0), row[11], row[12]))
     return [_task(row) for row in rows]
 
 
 def _task(row: Sequence[Any]) -> Claimed:
-    task_id, token, task_type, queue, payload, headers, priority, policy, attempt, created_at_ms, _, _ = row
+    task_id, token, task_type, queue, payload, headers, priority, policy, attempt, created_at_ms = row[:10]
     return Claimed(
         task_id,
         token,
@@ -106,6 +106,7 @@ def _task(row: Sequence[Any]) -> Claimed:
         policy_of(policy),
         attempt,
         created_at_ms,
+        row[10],
     )
 
 

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Change, Event, Standing, Verdict
-from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import State
 from holdfast.stores.contract import UPKEEP_BELL
 from holdfast.stores.sqlite.transaction import Transaction
@@ -66,22 +65,20 @@ def _apply(transaction: Transaction, change: Change) -> Verdict:
     verdict, after = lifecycle.step(standing, change, transaction.now_ms, epoch)
     if not verdict.applied or verdict.repeated:
         return verdict
-    queue, seq = row[9:]
+    queue, seq = row[10:]
     _execute(transaction, change, after, seq)
     _ring(transaction, change, after, queue)
     return verdict
 
 
 def _standing(transaction: Transaction, change: Change, row: Sequence[Any]) -> Standing:
-    state, run_at_ms, attempt, deliveries, token, lease_expires_at_ms, cancel_requested, finished_at_ms, reason = row[
-        :9
-    ]
+    state, run_at_ms, attempt, deliveries, token, lease_expires_at_ms, cancel_requested = row[:7]
     claimed, succeeded = state == State.CLAIMED, state == State.SUCCEEDED
     settled: tuple[tuple[str, Event], ...] = ()
     if succeeded and token == change.token:
         settled = ((token, Event.ACK),)
     elif change.token is not None:
-        ended_by = transaction.value("settled_by", (row[10], change.token))
+        ended_by = transaction.value("settled_by", (row[11], change.token))
         settled = ((change.token, Event(ended_by)),) if ended_by else ()
     return Standing(
         state=State(state),
@@ -91,8 +88,9 @@ def _standing(transaction: Transaction, change: Change, row: Sequence[Any]) -> S
         token=token if claimed else None,
         lease_expires_at_ms=lease_expires_at_ms,
         cancel_requested=bool(cancel_requested),
-        finished_at_ms=finished_at_ms,
-        reason=reason,
+        finished_at_ms=row[7],
+        reason=row[8],
+        priority=row[9],
         settled=settled,
     )
 
@@ -103,14 +101,16 @@ def _execute(transaction: Transaction, change: Change, after: Standing | None, s
     elif after is None:
         transaction.run("record_discard", {"seq": seq, "now": transaction.now_ms, "reason": change.reason or ""})
         delete(transaction, [seq])
+    elif change.event is Event.PRIORITIZE:
+        transaction.run("prioritize", {"seq": seq, "priority": after.priority})
     elif after.state is State.CLAIMED:
         transaction.run("request_cancel", {"seq": seq, "reason": after.reason})
     else:
         if change.event in lifecycle.SETTLEMENTS:
             _record_attempt(transaction, change, seq)
         transaction.run("settle", _columns(after, seq))
-        if change.event is Event.REPLAY:
-            transaction.run("requeue_at_the_end", {"seq": seq, "step_ms": AGED_STEP_MS})
+        if change.event is Event.EXPIRE:
+            transaction.run("delete_deadline", (seq,))
 
 
 def _record_attempt(transaction: Transaction, change: Change, seq: int) -> None:
@@ -140,12 +140,12 @@ def _columns(after: Standing, seq: int) -> dict[str, Any]:
 
 def delete(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Removes tasks with all that belongs to them."""
-    for name in ("delete_attempts", "delete_envelope", "delete_task"):
+    for name in ("delete_attempts", "delete_deadline", "delete_envelope", "delete_task"):
         transaction.run_many(name, [(seq,) for seq in seqs])
 
 
 def _ring(transaction: Transaction, change: Change, after: Standing | None, queue: str) -> None:
-    if after is None or change.event is Event.CANCEL:
+    if after is None or change.event in (Event.CANCEL, Event.PRIORITIZE):
         return
     if after.state is State.READY:
         transaction.bells.add(queue)

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from holdfast.clock import Clock
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.partitions import PartitionMap
+from holdfast.core.schedule import Schedule
 from holdfast.core.task import Claimed, Enqueued, Extension, Hold, Lapsed, NewTask, Task
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import (
     Discard,
+    Document,
+    DueSchedules,
     Duty,
     Finding,
     Kept,
@@ -23,10 +26,22 @@ from holdfast.stores.contract import (
     Reserve,
     Reserved,
     Retention,
+    WorkerOrders,
     WorkerRecord,
 )
 from holdfast.stores.single import SinglePartition
-from holdfast.stores.sqlite import dividing, keeping, looking, probing, recording, reserving, settling, upkeep
+from holdfast.stores.sqlite import (
+    dividing,
+    documents,
+    keeping,
+    looking,
+    probing,
+    recording,
+    reserving,
+    scheduling,
+    settling,
+    upkeep,
+)
 from holdfast.stores.sqlite.connection import pending
 from holdfast.stores.sqlite.engine import Engine
 from holdfast.stores.sqlite.transaction import Transaction
@@ -86,6 +101,12 @@ class SqliteStore(SinglePartition):
         """Claims whose lease has run out."""
         return await self._here().read(lambda work: upkeep.expired(work, limit))
 
+    async def overdue(self, limit: int = 1_000) -> list[str]:
+        """Tasks that should have begun by now."""
+        if not await self._here().read(upkeep.deadline_has_passed):
+            return []  # as nearly always: the writers of other processes are not held up for it
+        return await self._here().write(lambda work: upkeep.overdue(work, limit))
+
     async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
         """Sleeps until a bell is rung."""
         return await self._here().bells.wait(bells, timeout_ms)
@@ -118,9 +139,13 @@ class SqliteStore(SinglePartition):
 
     # -- upkeep ---------------------------------------------------------------------------------------------
 
-    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> None:
+    async def announce(self, worker: WorkerRecord, ttl_ms: int) -> WorkerOrders | None:
         """Records that a worker lives."""
-        await self._here().write(lambda work: upkeep.announce(work, worker, ttl_ms))
+        return await self._here().write(lambda work: upkeep.announce(work, worker, ttl_ms))
+
+    async def order(self, worker_id: str, orders: WorkerOrders) -> bool:
+        """Leaves orders for a worker."""
+        return await self._here().write(lambda work: upkeep.order(work, worker_id, orders))
 
     async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
         """Takes, keeps or lets go a duty."""
@@ -128,13 +153,11 @@ class SqliteStore(SinglePartition):
 
     async def pause(self, queue: str, paused: bool) -> None:
         """Stops or resumes a queue."""
+        await self._here().write(lambda work: upkeep.pause(work, queue, paused))
 
-        def operation(work: Transaction) -> None:
-            work.run("pause" if paused else "resume", (queue,))
-            if not paused:
-                work.bells.add(queue)
-
-        await self._here().write(operation)
+    async def set_step(self, queue: str, step_ms: int) -> None:
+        """What a level of priority is worth in a queue."""
+        await self._here().write(lambda work: upkeep.set_step(work, queue, step_ms))
 
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
         """Deletes finished tasks past their retention."""
@@ -143,6 +166,45 @@ class SqliteStore(SinglePartition):
     async def probe(self) -> list[Finding]:
         """What can be said about file, settings and versions."""
         return await self._here().write(lambda work: probing.probe(work, self._path))
+
+    # -- schedules ------------------------------------------------------------------------------------------
+
+    async def schedules(self, due_within_ms: int | None = None, limit: int = 1_000) -> DueSchedules:
+        """Schedules by their next tick."""
+        return await self._here().read(lambda work: scheduling.schedules(work, due_within_ms, limit))
+
+    async def schedule(self, name: str) -> Schedule | None:
+        """One schedule."""
+        return await self._here().read(lambda work: scheduling.schedule(work, name))
+
+    async def put_schedule(
+        self, name: str, new: Schedule | None, expected: int, tasks: Sequence[NewTask] = (), epoch: int | None = None
+    ) -> bool:
+        """Replaces a schedule and records the tasks of its ticks."""
+        version = self.map_version
+
+        def operation(work: Transaction) -> bool:
+            if epoch is not None:
+                work.check_epoch(epoch)
+            elif tasks:
+                dividing.check_map(work, version, self.url)
+            return scheduling.put(work, name, new, expected, tasks)
+
+        return await self._here().write(operation, adds=bool(tasks))
+
+    # -- documents ------------------------------------------------------------------------------------------
+
+    async def documents(self, kind: str) -> list[Document]:
+        """All documents of a kind."""
+        return await self._here().read(lambda work: documents.all_of(work, kind))
+
+    async def document(self, kind: str, name: str) -> Document | None:
+        """One document."""
+        return await self._here().read(lambda work: documents.get(work, kind, name))
+
+    async def put_document(self, kind: str, name: str, value: bytes | None, expected: int) -> bool:
+        """Replaces or removes a document."""
+        return await self._here().write(lambda work: documents.put(work, kind, name, value, expected))
 
     # -- partitions -----------------------------------------------------------------------------------------
 

@@ -8,16 +8,29 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.priority import AGED_STEP_MS
 from holdfast.errors import StaleEpoch
 from holdfast.stores.contract import UPKEEP_DUTY
 from holdfast.stores.sqlite.connection import PACKAGE
 from holdfast.stores.sqltext import load_statements
 
 #: Every statement of this store, by name.
-SQL: Final = load_statements(PACKAGE, "path.sql", "keeping.sql", "upkeep.sql", "looking.sql", "partitions.sql")
+SQL: Final = load_statements(
+    PACKAGE,
+    "path.sql",
+    "keeping.sql",
+    "upkeep.sql",
+    "schedules.sql",
+    "documents.sql",
+    "looking.sql",
+    "partitions.sql",
+    usual_step_ms=str(AGED_STEP_MS),
+    # What a level of priority is worth in the queue of the task at hand.
+    step=f"coalesce((SELECT step_ms FROM steps WHERE steps.queue = tasks.queue), {AGED_STEP_MS})",  # noqa: S608
+)
 
-_policy_decoder = msgspec.json.Decoder(RetryPolicy)
+_policy_decoder = msgspec.json.Decoder(RunPolicy)
 _headers_decoder = msgspec.json.Decoder(dict[str, str])
 _json_encoder = msgspec.json.Encoder()
 
@@ -64,12 +77,12 @@ class Transaction:
             raise StaleEpoch(f"upkeep belongs to epoch {current} now, this call is of epoch {epoch}")
 
 
-def policy_text(policy: RetryPolicy) -> str | None:
+def policy_text(policy: RunPolicy) -> str | None:
     """A policy as its column has it."""
     return None if policy is DEFAULT_POLICY or policy == DEFAULT_POLICY else _json_encoder.encode(policy).decode()
 
 
-def policy_of(text: str | None) -> RetryPolicy:
+def policy_of(text: str | None) -> RunPolicy:
     """The policy of its column."""
     return DEFAULT_POLICY if text is None else _policy_decoder.decode(text)
 

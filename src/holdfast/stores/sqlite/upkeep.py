@@ -1,4 +1,4 @@
-"""Upkeep and what belongs to it: promote, expired, prune, duties, the worker list."""
+"""Upkeep and what belongs to it: promote, expired, overdue, prune, duties, the worker list."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import msgspec
 
 from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import FINAL_STATES, Lapsed
-from holdfast.stores.contract import Duty, Promoted, Retention, WorkerRecord
+from holdfast.stores.contract import MAX_BATCH, Duty, Promoted, Retention, WorkerOrders, WorkerRecord
 from holdfast.stores.sqlite import keeping
 from holdfast.stores.sqlite.settling import delete
 from holdfast.stores.sqlite.transaction import Transaction, policy_of
 
 #: A worker that went silent is shown as such for a day.
 _SILENT_WORKER_MS = 86_400_000
+#: So many deadlines that mean nothing any more are cleared away at once, or the writers would wait for it too long.
+_DEADLINE_PAGES = 20
 _record_decoder = msgspec.json.Decoder(WorkerRecord)
+_orders_decoder = msgspec.json.Decoder(WorkerOrders)
 
 
 def promote(transaction: Transaction, epoch: int, limit: int) -> Promoted:
     """Due tasks to `ready`, the longest due first; rings wherever tasks wait."""
     transaction.check_epoch(epoch)
-    bindings = {"now": transaction.now_ms, "limit": limit, "step_ms": AGED_STEP_MS}
-    queues = transaction.rows("promote", bindings)
+    queues = transaction.rows("promote", {"now": transaction.now_ms, "limit": limit})
     transaction.bells.update({queue for (queue,) in transaction.rows("queues_that_wait")})
     next_due = transaction.value("next_due")
     return Promoted(len(queues), None if next_due is None else max(0, next_due - transaction.now_ms))
@@ -32,6 +34,24 @@ def expired(transaction: Transaction, limit: int) -> list[Lapsed]:
     return [
         Lapsed(task_id, token, attempt, policy_of(policy), worker) for task_id, token, attempt, policy, worker in rows
     ]
+
+
+def deadline_has_passed(transaction: Transaction) -> bool:
+    """Whether there is any deadline to start that has passed, be it that of a task which has begun."""
+    return transaction.value("deadline_has_passed", (transaction.now_ms,)) is not None
+
+
+def overdue(transaction: Transaction, limit: int) -> list[str]:
+    """Tasks past their deadline to start; deadlines that do not count any more are cleared away."""
+    found: list[str] = []
+    for _ in range(_DEADLINE_PAGES):
+        rows = transaction.rows("deadlines_passed", {"now": transaction.now_ms, "limit": max(limit, MAX_BATCH)})
+        found = [task_id for _, task_id, waits in rows if waits]
+        begun = [(seq,) for seq, _, waits in rows if not waits]
+        transaction.run_many("delete_deadline", begun)
+        if not begun or len(found) >= limit:
+            break
+    return found[:limit]
 
 
 def prune(transaction: Transaction, epoch: int, retention: Retention, limit: int) -> int:
@@ -81,15 +101,22 @@ def hold_duty(transaction: Transaction, name: str, owner: str, ttl_ms: int) -> D
     return Duty(name, owner, epoch, held=True, expires_in_ms=ttl_ms)
 
 
-def announce(transaction: Transaction, worker: WorkerRecord, ttl_ms: int) -> None:
-    """Keeps a worker on the list for a while, or takes it off."""
+def announce(transaction: Transaction, worker: WorkerRecord, ttl_ms: int) -> WorkerOrders | None:
+    """Keeps a worker on the list for a while, or takes it off; the orders left for it."""
     if ttl_ms <= 0:
         transaction.run("drop_worker", (worker.worker_id,))
-        return
+        return None
     record = msgspec.json.encode(worker)
-    transaction.run(
+    [(orders,)] = transaction.rows(
         "put_worker", {"worker_id": worker.worker_id, "record": record, "now": transaction.now_ms, "ttl_ms": ttl_ms}
     )
+    return None if orders is None else _orders_decoder.decode(orders)
+
+
+def order(transaction: Transaction, worker_id: str, orders: WorkerOrders) -> bool:
+    """Leaves orders for a worker that is on the list."""
+    transaction.run("order_worker", {"worker_id": worker_id, "orders": msgspec.json.encode(orders)})
+    return transaction.connection.changes() > 0
 
 
 def workers(transaction: Transaction) -> list[WorkerRecord]:
@@ -103,3 +130,21 @@ def workers(transaction: Transaction) -> list[WorkerRecord]:
         )
         for record, started_at_ms, seen_at_ms, expires_at_ms in transaction.rows("workers")
     ]
+
+
+def pause(transaction: Transaction, queue: str, paused: bool) -> None:
+    """Stops or resumes a queue."""
+    transaction.run("pause" if paused else "resume", (queue,))
+    if not paused:
+        transaction.bells.add(queue)
+
+
+def set_step(transaction: Transaction, queue: str, step_ms: int) -> None:
+    """Keeps what a level of priority is worth in a queue, and gives its ready tasks their new places."""
+    if step_ms == (transaction.value("step", (queue,)) or AGED_STEP_MS):
+        return
+    if step_ms == AGED_STEP_MS:
+        transaction.run("drop_step", (queue,))
+    else:
+        transaction.run("put_step", {"queue": queue, "step_ms": step_ms})
+    transaction.run("rank_again", {"queue": queue, "step_ms": step_ms})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.testing.broken import claiming, keeping, recording, settling, upkeep
+from holdfast.testing.broken import claiming, documents, keeping, recording, scheduling, settling, upkeep, waiting
 from holdfast.testing.broken.base import BrokenStore
 
 __all__ = ["BROKEN_STORES", "BrokenStore"]
@@ -70,4 +70,37 @@ BROKEN_STORES: Final[tuple[type[BrokenStore], ...]] = (
     upkeep.DiscardKeepsTheTask,
     upkeep.OldMapAccepted,
     upkeep.OldRoutingServed,
+    waiting.OverdueEarly,
+    waiting.OverdueToldOnce,
+    waiting.ScheduledIsNeverOverdue,
+    waiting.BegunTaskExpires,
+    waiting.ExpiredWithoutReason,
+    waiting.RunningTaskIsPrioritized,
+    waiting.PriorityWithoutItsPlace,
+    waiting.PriorityChangesTheTime,
+    waiting.StrictAges,
+    waiting.AgedStarves,
+    waiting.StepForNewTasksOnly,
+    waiting.StepOfAllQueues,
+    waiting.StepForgottenAfterReopen,
+    waiting.ClaimedWhenTold,
+    scheduling.PutIgnoresTheVersion,
+    scheduling.RefusedTickMakesItsTasks,
+    scheduling.TickInTwoSteps,
+    scheduling.TickWithoutTasks,
+    scheduling.RepeatedPutIsRefused,
+    scheduling.RepeatedTickTicksAgain,
+    scheduling.TickOfAFormerOwner,
+    scheduling.RemovedScheduleStays,
+    scheduling.ScheduleLosesItsCall,
+    scheduling.DueEarly,
+    scheduling.DueInAnyOrder,
+    scheduling.PausedIsNotListed,
+    scheduling.OrdersToldOnce,
+    scheduling.OrdersOutliveTheWorker,
+    scheduling.OrdersForNobody,
+    documents.LastDocumentWins,
+    documents.DocumentVersionNotRepeatable,
+    documents.EqualDocumentIsARepeat,
+    documents.KindsShareNames,
 )

@@ -137,6 +137,7 @@ class CancelledIsReserved(BrokenStore):
                 task.policy,
                 task.attempt + 1,
                 task.created_at_ms,
+                self.clock.now_ms(),
             )
             for task in wanted[:1]
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Verdict
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import State
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, expect_true, only
@@ -16,7 +16,7 @@ group = Group("dead_letters")
 @group.case
 async def replay_gives_fresh_attempts(kit: Kit) -> None:
     """A replayed dead letter is ready with no attempt used, and has all its attempts again."""
-    claim = await kit.claim(policy=RetryPolicy(max_attempts=1))
+    claim = await kit.claim(policy=RunPolicy(max_attempts=1))
     await kit.apply(retry(claim))
     verdict = await kit.apply(lifecycle.replay(claim.task_id))
     expect("verdict", verdict, Verdict(True, state=State.READY))
@@ -43,7 +43,7 @@ async def replay_keeps_the_history(kit: Kit) -> None:
 @group.case
 async def old_token_is_dead_after_replay(kit: Kit) -> None:
     """The claim that failed cannot settle the replayed task."""
-    claim = await kit.claim(policy=RetryPolicy(max_attempts=1))
+    claim = await kit.claim(policy=RunPolicy(max_attempts=1))
     await kit.apply(retry(claim))
     await kit.apply(lifecycle.replay(claim.task_id))
     expect("ack", (await kit.apply(ack(claim))).reason, "stale_claim")
@@ -52,7 +52,7 @@ async def old_token_is_dead_after_replay(kit: Kit) -> None:
 @group.case
 async def failed_tasks_can_be_replayed(kit: Kit) -> None:
     """A failed task without a dead letter can be replayed as well."""
-    task_id = await kit.dead_letter(policy=RetryPolicy(dead_letter=False))
+    task_id = await kit.dead_letter(policy=RunPolicy(dead_letter=False))
     expect("state", await kit.state(task_id), State.FAILED)
     expect("verdict", await kit.apply(lifecycle.replay(task_id)), Verdict(True, state=State.READY))
 

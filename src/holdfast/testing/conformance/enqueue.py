@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import Enqueued, State
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, expect_true
@@ -26,7 +26,7 @@ async def new_task_is_ready(kit: Kit) -> None:
 @group.case
 async def envelope_is_kept_as_it_was_sent(kit: Kit) -> None:
     """What the producer sent is what `get` and `reserve` give."""
-    policy = RetryPolicy(max_attempts=7, base_ms=12, cap_ms=345, jitter=0.25, give_up_on=("a.B",), retry_on=("c.D",))
+    policy = RunPolicy(max_attempts=7, base_ms=12, cap_ms=345, jitter=0.25, give_up_on=("a.B",), retry_on=("c.D",))
     fields = {"type": "mail.send", "queue": "mail", "payload": b'{"to":"x"}', "priority": 9, "policy": policy}
     task = kit.new_task(**fields, headers={"trace": "00-ab", "ключ": "значение"}, request_id="order-42")
     await kit.add(task)

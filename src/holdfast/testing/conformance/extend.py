@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core import lifecycle
-from holdfast.core.task import Extension, Hold
+from holdfast.core.task import FINAL_STATES, Extension, Hold
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect
-from holdfast.testing.kit import FOREIGN_TOKEN, LEASE_MS, Kit, ack
+from holdfast.testing.kit import FOREIGN_TOKEN, LEASE_MS, Kit, ack, every_settlement, give_up
 
 group = Group("extend")
 
@@ -128,3 +130,20 @@ async def repeat_is_harmless(kit: Kit) -> None:
     before = await kit.record(claim.task_id)
     expect("answer", await kit.store.extend([hold], LEASE_MS), first)
     expect("record", await kit.record(claim.task_id), before)
+
+
+@group.case
+async def progress_ends_with_its_run(kit: Kit) -> None:
+    """A task that waits for another run has no progress; one that has ended keeps that of its last run."""
+    for name, change in every_settlement(await kit.claim()).items():
+        claim = await kit.claim()
+        await kit.store.extend([Hold(claim.task_id, claim.token, b'{"done":1}')], LEASE_MS)
+        verdict = await kit.apply(replace(change, task_id=claim.task_id, token=claim.token))
+        kept = b'{"done":1}' if verdict.state in FINAL_STATES else None
+        expect(f"progress after {name}", (await kit.record(claim.task_id)).progress, kept)
+        await kit.apply(lifecycle.cancel(claim.task_id))
+    claim = await kit.claim()
+    await kit.store.extend([Hold(claim.task_id, claim.token, b'{"done":1}')], LEASE_MS)
+    await kit.apply(give_up(claim))
+    await kit.apply(lifecycle.replay(claim.task_id))
+    expect("progress after a replay", (await kit.record(claim.task_id)).progress, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Verdict
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import Hold, Lapsed, State
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, expect_true, only
@@ -67,7 +67,7 @@ async def lapse_repeated_is_the_same_answer(kit: Kit) -> None:
 @group.case
 async def last_attempt_becomes_a_dead_letter(kit: Kit) -> None:
     """A claim that expires on the last attempt is a dead letter with reason `worker_lost`."""
-    claim = await kit.claim(policy=RetryPolicy(max_attempts=1))
+    claim = await kit.claim(policy=RunPolicy(max_attempts=1))
     kit.clock.advance(LEASE_MS)
     expect("verdicts", await kit.requeue_expired(), [Verdict(True, state=State.DEAD_LETTERED)])
     expect("reason", (await kit.record(claim.task_id)).reason, "worker_lost")

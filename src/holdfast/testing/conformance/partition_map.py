@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import State
 from holdfast.errors import StaleMap
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import UPKEEP_DUTY, Store
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, expect_true
-from holdfast.testing.kit import Kit, ack
+from holdfast.testing.kit import Kit, ack, every_minute
 
 group = Group("partition_map")
 
@@ -106,6 +106,22 @@ async def old_routing_claims_and_settles_nothing(kit: Kit) -> None:
     answer = await part.reserve(request, [ack(claim)])
     expect("verdicts", [(verdict.applied, verdict.repeated) for verdict in answer.verdicts], [(True, False)])
     expect("tasks", len(answer.tasks), 1)
+
+
+@group.case
+async def old_routing_ticks_nothing(kit: Kit) -> None:
+    """A schedule put with tasks by an older map is refused with them, but not when the partition's owner does it."""
+    part = kit.store.partitions()[0]
+    task = kit.new_task(request_id="tick-1")
+    old = part.map_version
+    await _next(part)
+    part.map_version = old
+    schedule = every_minute()
+    await _refused("a tick by an old map", part.put_schedule("nightly", schedule, 0, [task]))
+    expect("schedule and task", (await part.schedule("nightly"), await part.get([task.task_id])), (None, [None]))
+    epoch = (await part.hold_duty(UPKEEP_DUTY, "upkeep-1", 10_000)).epoch
+    expect("the owner's", await part.put_schedule("nightly", schedule, 0, [task], epoch), True)
+    expect("recorded", [record is not None for record in await part.get([task.task_id])], [True])
 
 
 @group.case

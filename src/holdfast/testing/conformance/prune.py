@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core import lifecycle
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import State
 from holdfast.errors import StaleEpoch
 from holdfast.stores.contract import Retention
@@ -27,7 +27,7 @@ async def each_state_has_its_own_age(kit: Kit) -> None:
     """A finished task is kept for the age of its state and then deleted."""
     ages = Retention(succeeded_ms=1_000, failed_ms=2_000, cancelled_ms=3_000, dead_lettered_ms=4_000)
     [done] = await _succeeded(kit)
-    failed = await kit.dead_letter(policy=RetryPolicy(dead_letter=False))
+    failed = await kit.dead_letter(policy=RunPolicy(dead_letter=False))
     [cancelled] = await kit.enqueue()
     await kit.apply(lifecycle.cancel(cancelled))
     dead = await kit.dead_letter()

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.core import lifecycle
+from holdfast.core.policy import RunPolicy
+from holdfast.core.priority import STRICT_STEP_MS
 from holdfast.core.task import Enqueued, State
 from holdfast.errors import StaleEpoch
-from holdfast.stores.contract import UPKEEP_DUTY, WorkerRecord
+from holdfast.stores.contract import UPKEEP_DUTY, WorkerOrders, WorkerRecord
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, expect_true
-from holdfast.testing.kit import LEASE_MS, Kit, ack, retry
+from holdfast.testing.kit import LEASE_MS, Kit, ack, every_minute, retry
 
 group = Group("reopen")
+
+_WORKER = WorkerRecord(
+    worker_id="w", host="h", pid=1, version="1", queues=(), types=(), processes=1, concurrency=1, running=0
+)
 
 
 @group.shared
@@ -103,6 +109,37 @@ async def epochs_survive(kit: Kit) -> None:
 
 
 @group.shared
+async def deadlines_steps_and_priorities_survive(kit: Kit) -> None:
+    """Deadlines to start, steps of queues and changed priorities are kept."""
+    await kit.store.set_step("strict", STRICT_STEP_MS)
+    old, urgent = await kit.enqueue(2, queue="strict", priority=1)
+    await kit.apply(lifecycle.prioritize(urgent, 2))
+    expiring = await kit.enqueue(policy=RunPolicy(expires_ms=1_000))
+    await kit.reopen()
+    kit.clock.advance(1_000)
+    expect("overdue", await kit.store.overdue(), expiring)
+    expect("step", (await kit.counts("strict")).step_ms, STRICT_STEP_MS)
+    [latest] = await kit.enqueue(queue="strict", priority=3)
+    order = [task.task_id for task in await kit.reserve(5, queues=("strict",))]
+    expect("order", order, [latest, urgent, old])
+
+
+@group.shared
+async def schedules_and_orders_survive(kit: Kit) -> None:
+    """Schedules with their next ticks and versions, and orders to workers, are kept."""
+    schedule = every_minute(next_at_ms=kit.clock.now_ms())
+    await kit.store.put_schedule("nightly", schedule, 0)
+    await kit.store.announce(_WORKER, 10_000)
+    await kit.store.order("w", WorkerOrders(concurrency=7))
+    await kit.reopen()
+    expect("schedule", await kit.store.schedule("nightly"), schedule)
+    expect("due", (await kit.store.schedules(0)).schedules, [schedule])
+    expect("repeat", await kit.store.put_schedule("nightly", schedule, 0), True)
+    expect("removal", await kit.store.put_schedule("nightly", None, 1), True)
+    expect("orders", await kit.store.announce(_WORKER, 10_000), WorkerOrders(concurrency=7))
+
+
+@group.shared
 async def other_stores_see_it_at_once(kit: Kit) -> None:
     """What one opened store has answered, another one sees."""
     other = await kit.another()
@@ -110,10 +147,7 @@ async def other_stores_see_it_at_once(kit: Kit) -> None:
     expect("state", [task and task.state for task in await other.get([claim.task_id])], [State.CLAIMED])
     expect("ack", [verdict.applied for verdict in await other.apply([ack(claim)])], [True])
     expect("state", await kit.state(claim.task_id), State.SUCCEEDED)
-    worker = WorkerRecord(
-        worker_id="w", host="h", pid=1, version="1", queues=(), types=(), processes=1, concurrency=1, running=0
-    )
-    await other.announce(worker, 10_000)
+    await other.announce(_WORKER, 10_000)
     expect("workers", [record.worker_id for record in await kit.store.workers()], ["w"])
 
 

@@ -37,6 +37,23 @@ async def claim_is_recorded(kit: Kit) -> None:
 
 
 @group.case
+async def worker_is_told_when(kit: Kit) -> None:
+    """A worker is told when its task was recorded and when claimed, by the store's clock, on a repeat the same."""
+    created_ms = kit.clock.now_ms()
+    await kit.enqueue()
+    kit.clock.advance(700)
+    request = kit.request()
+    [first] = (await kit.store.reserve(request)).tasks
+    expect("times", (first.created_at_ms, first.claimed_at_ms), (created_ms, created_ms + 700))
+    kit.clock.advance(100)
+    expect("on a repeat", (await kit.store.reserve(request)).tasks, [first])
+    await kit.apply(lifecycle.release(first.task_id, first.token))
+    kit.clock.advance(100)
+    again = await kit.reserve_one()
+    expect("claimed again", (again.created_at_ms, again.claimed_at_ms), (created_ms, created_ms + 900))
+
+
+@group.case
 async def never_more_than_asked(kit: Kit) -> None:
     """A reserve call gets at most `max_tasks`."""
     await kit.enqueue(5)

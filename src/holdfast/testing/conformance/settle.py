@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Verdict
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
 from holdfast.core.task import State
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, expect_true
@@ -223,7 +223,7 @@ async def not_retryable_ends_at_once(kit: Kit) -> None:
 @group.case
 async def policy_without_dead_letters_fails(kit: Kit) -> None:
     """A policy that keeps no dead letters ends in `failed`."""
-    claim = await kit.claim(policy=RetryPolicy(max_attempts=1, dead_letter=False))
+    claim = await kit.claim(policy=RunPolicy(max_attempts=1, dead_letter=False))
     expect("verdict", await kit.apply(retry(claim)), Verdict(True, state=State.FAILED))
 
 
@@ -261,7 +261,7 @@ async def lost_worker_uses_up_an_attempt(kit: Kit) -> None:
 @group.case
 async def task_that_kills_workers_ends(kit: Kit) -> None:
     """A task whose worker is lost on its last attempt becomes a dead letter with reason `worker_lost`."""
-    claim = await kit.claim(policy=RetryPolicy(max_attempts=1))
+    claim = await kit.claim(policy=RunPolicy(max_attempts=1))
     await kit.apply(every_settlement(claim)["lose"])
     record = await kit.record(claim.task_id)
     expect("state and reason", (record.state, record.reason), (State.DEAD_LETTERED, "worker_lost"))

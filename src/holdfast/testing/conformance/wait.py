@@ -8,7 +8,7 @@ from holdfast.core import lifecycle
 from holdfast.stores.contract import UPKEEP_BELL, Store
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect
-from holdfast.testing.kit import Kit
+from holdfast.testing.kit import Kit, every_minute
 
 group = Group("wait")
 
@@ -55,6 +55,32 @@ async def enqueue_rings(kit: Kit) -> None:
 async def sooner_delay_rings_the_upkeep(kit: Kit) -> None:
     """A delayed task that is due before all others wakes the upkeep."""
     expect("rung", await _rung_by_enqueue(kit, kit.store, UPKEEP_BELL, 60_000), True)
+
+
+@group.case
+async def tick_rings(kit: Kit) -> None:
+    """The task of a schedule's tick wakes a waiter of its queue."""
+    waiter = asyncio.create_task(kit.store.wait(["default"], _LONG_MS))
+    for version in range(1, 100):
+        task = kit.new_task(request_id=f"tick-{version}")
+        await kit.store.put_schedule("s", every_minute("s", version=version), version - 1, [task])
+        done, _ = await asyncio.wait([waiter], timeout=0.1)
+        if done:
+            break
+    expect("rung", await waiter, True)
+
+
+@group.case
+async def sooner_schedule_rings_the_upkeep(kit: Kit) -> None:
+    """A schedule whose next tick comes before those of all others wakes the upkeep."""
+    waiter = asyncio.create_task(kit.store.wait([UPKEEP_BELL], _LONG_MS))
+    for number in range(100):
+        tick_ms = kit.clock.now_ms() + 60_000 - number
+        await kit.store.put_schedule(f"s-{number}", every_minute(f"s-{number}", next_at_ms=tick_ms), 0)
+        done, _ = await asyncio.wait([waiter], timeout=0.1)
+        if done:
+            break
+    expect("rung", await waiter, True)
 
 
 @group.shared

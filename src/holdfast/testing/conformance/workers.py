@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.stores.contract import WorkerRecord
+from holdfast.stores.contract import Retention, WorkerOrders, WorkerRecord
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, only
 from holdfast.testing.kit import Kit
@@ -62,3 +62,59 @@ async def workers_come_by_id(kit: Kit) -> None:
     for worker_id in ("w-2", "w-3", "w-1"):
         await kit.store.announce(_worker(worker_id), 10_000)
     expect("ids", [worker.worker_id for worker in await kit.store.workers()], ["w-1", "w-2", "w-3"])
+
+
+@group.case
+async def orders_are_told(kit: Kit) -> None:
+    """Orders are told with every announcement of the worker that they are for, until there are others."""
+    expect("without orders", await kit.store.announce(_worker(), 10_000), None)
+    expect("ordered", await kit.store.order("w-1", WorkerOrders(concurrency=7)), True)
+    for _ in range(2):
+        expect("told", await kit.store.announce(_worker(running=1), 10_000), WorkerOrders(concurrency=7))
+    await kit.store.order("w-1", WorkerOrders(concurrency=9))
+    expect("others", await kit.store.announce(_worker(), 10_000), WorkerOrders(concurrency=9))
+    await kit.store.order("w-1", WorkerOrders())
+    expect("as it was started", await kit.store.announce(_worker(), 10_000), WorkerOrders())
+
+
+@group.case
+async def orders_are_for_one_worker(kit: Kit) -> None:
+    """Orders for one worker are not told to another, and leave what is listed as it is."""
+    await kit.store.announce(_worker("w-1"), 10_000)
+    await kit.store.announce(_worker("w-2"), 10_000)
+    listed = await kit.store.workers()
+    await kit.store.order("w-1", WorkerOrders(concurrency=7))
+    expect("another", await kit.store.announce(_worker("w-2"), 10_000), None)
+    expect("workers", await kit.store.workers(), listed)
+
+
+@group.case
+async def unknown_worker_takes_no_orders(kit: Kit) -> None:
+    """Orders for a worker that is not on the list are refused, and put nobody there."""
+    expect("ordered", await kit.store.order("w-1", WorkerOrders(concurrency=7)), False)
+    expect("workers", await kit.store.workers(), [])
+    expect("told", await kit.store.announce(_worker(), 10_000), None)
+
+
+@group.case
+async def orders_go_with_the_worker(kit: Kit) -> None:
+    """A worker that leaves takes its orders along: one of the same name that comes after it has none."""
+    await kit.store.announce(_worker(), 10_000)
+    await kit.store.order("w-1", WorkerOrders(concurrency=7))
+    expect("told while leaving", await kit.store.announce(_worker(), 0), None)
+    expect("ordered", await kit.store.order("w-1", WorkerOrders(concurrency=7)), False)
+    expect("told", await kit.store.announce(_worker(), 10_000), None)
+
+
+@group.case
+async def orders_wait_for_a_silent_worker(kit: Kit) -> None:
+    """A worker that was not heard of for a while hears its orders when it is back, until its record is pruned."""
+    await kit.store.announce(_worker(), 10_000)
+    kit.clock.advance(20_000)
+    expect("ordered", await kit.store.order("w-1", WorkerOrders(concurrency=7)), True)
+    expect("told", await kit.store.announce(_worker(), 10_000), WorkerOrders(concurrency=7))
+    kit.clock.advance(2 * 86_400_000)
+    await kit.prune(Retention())
+    expect("workers", await kit.store.workers(), [])
+    expect("ordered after the pruning", await kit.store.order("w-1", WorkerOrders(concurrency=7)), False)
+    expect("told after the pruning", await kit.store.announce(_worker(), 10_000), None)

@@ -110,5 +110,9 @@ class Bench(RuleBasedStateMachine):
         numbers = {entry.queue: {state: n for state, n in entry.states.items() if n} for entry in counts}
         expect("counts", numbers, self.model.counts())
         expect("paused queues", {entry.queue for entry in counts if entry.paused}, self.model.paused)
+        steps = {entry.queue: entry.step_ms for entry in counts}
+        expect("steps of queues", steps, {queue: self.model.step_ms(queue) for queue in numbers})
+        oldest = {entry.queue: entry.oldest_ready_ms for entry in counts}
+        expect("oldest ready tasks", oldest, {queue: self.model.oldest_ready_ms(queue) for queue in numbers})
         total = sum(n for states in numbers.values() for n in states.values())
         expect("enqueued tasks", total + self.model.discarded + self.model.pruned, self.model.enqueued)

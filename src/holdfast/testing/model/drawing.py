@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
 from holdfast.core.lifecycle import Change
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.policy import RunPolicy
+from holdfast.core.priority import AGED_STEP_MS, STRICT_STEP_MS
+from holdfast.core.schedule import Call, Schedule
 from holdfast.core.task import Claimed, Failure, NewTask
 from holdfast.stores.contract import Reserve, Retention
-from holdfast.testing.kit import FOREIGN_TOKEN
+from holdfast.testing.kit import FOREIGN_TOKEN, every_minute
 
 QUEUES: Final = ("a", "b")
 TYPES: Final = ("kit.one", "kit.two")
 KEYS: Final = ("k-1", "k-2")
-KEEP_NOTHING: Final = Retention(succeeded_ms=0, failed_ms=0, cancelled_ms=0, dead_lettered_ms=0, keep=0)
 _MANY: Final = 1_000_000
 
 
@@ -34,7 +35,7 @@ class Draft:
     payload: bytes
     delay_ms: int
     absolute: bool
-    policy: RetryPolicy
+    policy: RunPolicy
 
     @property
     def request_id(self) -> str | None:
@@ -59,16 +60,17 @@ class Draft:
 
 def altered(task: NewTask) -> NewTask:
     """The same ids for another call."""
-    return msgspec.structs.replace(task, payload=b'{"other":true}')
+    return replace(task, payload=b'{"other":true}')
 
 
 policies = st.builds(
-    RetryPolicy,
+    RunPolicy,
     max_attempts=st.integers(1, 3),
     base_ms=st.sampled_from([10, 1_000]),
     cap_ms=st.just(5_000),
     jitter=st.sampled_from([0.0, 0.5]),
     dead_letter=st.booleans(),
+    expires_ms=st.sampled_from([None, None, None, 10, 1_000, 60_000]),
 )
 drafts = st.builds(
     Draft,
@@ -135,7 +137,7 @@ class Ending:
     def change(self, claim: Claimed, epoch: int) -> Change:
         """The change."""
         change = self._change(claim, epoch - self.old_epoch)
-        return msgspec.structs.replace(change, token=FOREIGN_TOKEN) if self.foreign else change
+        return replace(change, token=FOREIGN_TOKEN) if self.foreign else change
 
     def _change(self, claim: Claimed, epoch: int) -> Change:
         task_id, token, attempt, policy = claim.task_id, claim.token, claim.attempt, claim.policy
@@ -178,4 +180,47 @@ retentions = st.builds(
     dead_lettered_ms=_ages,
     keep=st.sampled_from([_MANY, _MANY, 0, 1, 3]),
     discards_ms=st.just(10**12),
+)
+
+
+steps = st.sampled_from([AGED_STEP_MS, STRICT_STEP_MS, 1_000])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A put of a schedule to be, without its version."""
+
+    name: str
+    queue: str
+    removes: bool
+    paused: bool
+    #: How long until its next tick; negative for one that was missed.
+    tick_ms: int
+    #: How far to look ahead after it.
+    within_ms: int
+    #: Beside the version, and beside the epoch; None for no epoch at all.
+    off_by: int
+    epoch_off_by: int | None
+
+    def schedule(self, expected: int, now_ms: int) -> Schedule | None:
+        """The schedule that is to follow the expected version, None for its removal."""
+        if self.removes:
+            return None
+        call = Call(type=TYPES[0], queue=self.queue, priority=self.tick_ms % 7, headers={"made": "by chance"})
+        next_at_ms = None if self.paused else now_ms + self.tick_ms
+        return replace(
+            every_minute(self.name), call=call, paused=self.paused, next_at_ms=next_at_ms, version=expected + 1
+        )
+
+
+plans = st.builds(
+    Plan,
+    name=st.sampled_from(["s-1", "s-2"]),
+    queue=st.sampled_from(QUEUES),
+    removes=st.sampled_from([False, False, False, False, True]),
+    paused=st.sampled_from([False, False, False, True]),
+    tick_ms=st.sampled_from([0, -10, 10, 1_000, 60_000]),
+    within_ms=st.sampled_from([0, 9, 10, 990, 60_000]),
+    off_by=st.sampled_from([0, 0, 0, 0, 1, -1]),
+    epoch_off_by=st.sampled_from([None, None, 0, 0, -1, 1]),
 )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import product
 from typing import Final
 
 import msgspec
 
 from holdfast.core import lifecycle
-from holdfast.core.ids import partition_of
 from holdfast.core.lifecycle import Change, Event, Standing, Verdict
-from holdfast.core.priority import rank
+from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import (
     FINAL_STATES,
     Attempt,
@@ -30,37 +27,14 @@ from holdfast.core.tokens import fencing_token
 from holdfast.stores.contract import Promoted, Reserve, Retention
 from holdfast.testing.clock import SteppedClock
 from holdfast.testing.expect import expect, expect_true
+from holdfast.testing.model.entry import Entry
 from holdfast.testing.model.keeping import KeptValues
 from holdfast.testing.model.order import expect_order
+from holdfast.testing.model.planned import PlannedSchedules
+from holdfast.testing.model.pruning import expect_pruned
 
 #: Stands for whatever a store writes.
 CONFLICT: Final = "conflict"
-
-
-@dataclass
-class Entry:
-    """One task of the model."""
-
-    envelope: NewTask
-    standing: Standing
-    seq: int
-    created_at_ms: int
-    #: Never claimed, delayed or replayed, and not sent again after it was discarded, under an id older than those of
-    #: tasks that came before it: first come, first served among these is exact.
-    fresh: bool
-    claim: Claimed | None = None
-    claim_id: str = ""
-    worker_id: str = ""
-    claimed_at_ms: int = 0
-    progress: bytes | None = None
-    result: bytes | None = None
-    history: list[Attempt] = field(default_factory=list)
-    tokens: set[str] = field(default_factory=set)
-
-    @property
-    def rank(self) -> int:
-        """Its place in the queue."""
-        return rank(self.standing.run_at_ms, self.envelope.priority)
 
 
 class Model:
@@ -71,6 +45,9 @@ class Model:
         self.entries: dict[str, Entry] = {}
         self.requests: dict[tuple[str, str], str] = {}
         self.paused: set[str] = set()
+        #: What a level of priority is worth, in queues where that is not the usual.
+        self.steps: dict[str, int] = {}
+        self.schedules = PlannedSchedules()
         self.values = KeptValues(clock)
         self.epoch = 0
         self.enqueued = self.discarded = self.pruned = 0
@@ -100,7 +77,7 @@ class Model:
         now_ms = self.clock.now_ms()
         run_at_ms = now_ms + task.delay_ms if task.run_at_ms is None else task.run_at_ms
         ready = run_at_ms <= now_ms
-        standing = Standing(State.READY if ready else State.SCHEDULED, max(run_at_ms, now_ms))
+        standing = Standing(State.READY if ready else State.SCHEDULED, max(run_at_ms, now_ms), priority=task.priority)
         self.enqueued += 1
         in_order = task.task_id > self._newest_id
         self._newest_id = max(self._newest_id, task.task_id)
@@ -164,7 +141,8 @@ class Model:
             expect("tasks of a repeated claim_id", by_id, {claim.task_id: claim for claim in held})
             expect("tasks are handed out once", len(tasks), len(by_id))
             return
-        expect_order(self._takeable(request), request, [self.entries.get(claim.task_id) for claim in tasks])
+        taken = [self.entries.get(claim.task_id) for claim in tasks]
+        expect_order(self._takeable(request), request, taken, self.steps)
         for claim in tasks:
             self._claim(self.entries[claim.task_id], request, claim)
 
@@ -188,8 +166,8 @@ class Model:
             token=claim.token,
             lease_expires_at_ms=self.clock.now_ms() + request.lease_ms,
         )
-        envelope = (task.task_id, claim.token, task.type, task.queue, task.payload, task.headers, task.priority)
-        wanted = Claimed(*envelope, task.policy, entry.standing.attempt, entry.created_at_ms)
+        envelope = (task.task_id, claim.token, task.type, task.queue, task.payload, task.headers, standing.priority)
+        wanted = Claimed(*envelope, task.policy, entry.standing.attempt, entry.created_at_ms, self.clock.now_ms())
         expect("claimed task", claim, wanted)
         expect("fencing token", fencing_token(claim.token), entry.standing.deliveries)
         entry.tokens.add(claim.token)
@@ -245,10 +223,22 @@ class Model:
             for task, entry in sorted(((entry.envelope, entry) for entry in lost), key=lambda pair: pair[0].task_id)
         ]
 
+    def overdue(self) -> set[str]:
+        """The tasks that should have begun by now."""
+        now_ms = self.clock.now_ms()
+        return {task_id for task_id, entry in self.entries.items() if (entry.expires_at_ms or now_ms + 1) <= now_ms}
+
     def next_event_ms(self) -> int:
-        """How long until the next task is due, or the next lease or value ends; 0 if nothing is to come."""
+        """How long until the next task or schedule is due, or a lease, a deadline or a value ends; 0 for never."""
         times = [entry.standing.run_at_ms for entry in self._waiting()] + self._leases() + self.values.ends()
-        return self._soonest_ms(times)
+        return self._soonest_ms(times + self._deadlines() + self.schedules.ticks())
+
+    def next_deadline_ms(self) -> int:
+        """How long until the next deadline to start, 0 if none is to come."""
+        return self._soonest_ms(self._deadlines())
+
+    def _deadlines(self) -> list[int]:
+        return [at_ms for entry in self.entries.values() if (at_ms := entry.expires_at_ms) is not None]
 
     def next_lease_ms(self) -> int:
         """How long until the next lease ends, 0 if none is to come."""
@@ -266,53 +256,36 @@ class Model:
         return any(entry.standing.state in FINAL_STATES for entry in self.entries.values())
 
     def prune(self, retention: Retention, gone: set[str], answer: int) -> None:
-        """Checks that those which went had to go, oldest first, and forgets them."""
-        for state, partition in product(FINAL_STATES, {partition_of(task_id) for task_id in self.entries}):
-            finished = self._finished(state, partition)
-            ended = sorted(entry.standing.finished_at_ms or 0 for entry in finished)
-            left = [entry for entry in finished if entry.envelope.task_id not in gone]
-            ages = [self.clock.now_ms() - ended_ms for ended_ms in ended]
-            too_many = len(finished) - retention.keep
-            least = max(too_many, sum(age > retention.age_ms(state) for age in ages), 0)
-            most = max(too_many, sum(age >= retention.age_ms(state) for age in ages), 0)
-            number = len(finished) - len(left)
-            expect_true(f"{least} to {most} tasks are pruned as {state}, not {number}", least <= number <= most)
-            kept = sorted(entry.standing.finished_at_ms or 0 for entry in left)
-            expect(f"ends of the {state} tasks that are kept", kept, ended[number:])
-        unfinished = [task_id for task_id in gone if self.entries[task_id].standing.state not in FINAL_STATES]
-        expect("unfinished tasks that were pruned", unfinished, [])
+        """Checks that those which went had to go, and forgets them."""
+        expect_pruned(self.entries, retention, gone, self.clock.now_ms())
         expect("number of pruned tasks and values", answer, len(gone) + self.values.prune())
         self.pruned += len(gone)
         for task_id in gone:
             self._forget(self.entries[task_id])
 
-    def _finished(self, state: State, partition: int) -> list[Entry]:
-        entries = [entry for task_id, entry in self.entries.items() if partition_of(task_id) == partition]
-        return [entry for entry in entries if entry.standing.state is state]
-
     # -- comparing ------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, Counter[State]]:
         """How many tasks of each queue stand in each state."""
-        numbers: dict[str, Counter[State]] = {queue: Counter() for queue in self.paused}
+        numbers: dict[str, Counter[State]] = {queue: Counter() for queue in (*self.paused, *self.steps)}
         for entry in self.entries.values():
             numbers.setdefault(entry.envelope.queue, Counter())[entry.standing.state] += 1
         return numbers
+
+    def step_ms(self, queue: str) -> int:
+        """What a level of priority is worth in this queue."""
+        return self.steps.get(queue, AGED_STEP_MS)
+
+    def oldest_ready_ms(self, queue: str) -> int | None:
+        """How long the oldest ready task of this queue has been waiting."""
+        ready = [entry for entry in self.entries.values() if entry.standing.state is State.READY]
+        since = [entry.standing.run_at_ms for entry in ready if entry.envelope.queue == queue]
+        return self.clock.now_ms() - min(since) if since else None
 
     def expect_task(self, task: Task | None, task_id: str) -> None:
         """Fails unless the store's task is the model's."""
         entry = self.entries.get(task_id)
         if task is None or entry is None:
             expect(f"task {task_id} is known", task is not None, entry is not None)
-            return
-        standing, envelope = entry.standing, entry.envelope
-        for name in ("state", "run_at_ms", "attempt", "deliveries", "cancel_requested", "finished_at_ms", "reason"):
-            expect(f"{name} of {task_id}", getattr(task, name), getattr(standing, name))
-        for name in ("task_id", "type", "queue", "priority", "payload", "headers", "policy", "request_id"):
-            expect(f"{name} of {task_id}", getattr(task, name), getattr(envelope, name))
-        expect(f"history of {task_id}", task.history, tuple(entry.history))
-        expect(f"result of {task_id}", task.result, entry.result)
-        if standing.state is State.CLAIMED:
-            holder = (entry.worker_id, entry.claimed_at_ms, standing.lease_expires_at_ms)
-            expect(f"holder of {task_id}", (task.worker_id, task.claimed_at_ms, task.lease_expires_at_ms), holder)
-            expect(f"progress of {task_id}", task.progress, entry.progress or task.progress)
+        else:
+            entry.expect_equal(task)

@@ -1,7 +1,10 @@
 -- The path of a task: enqueue, reserve, extend, settle. State names are rendered in by statements.py.
 
--- name: last_seq
-SELECT coalesce(max(seq), 0) FROM tasks
+-- name: before_enqueue
+-- The last number given out, the next task due, and what priority is worth where that is not the usual: one look.
+SELECT (SELECT coalesce(max(seq), 0) FROM tasks),
+       (SELECT min(run_at_ms) FROM tasks WHERE state IN ({scheduled}, {retry_pending})),
+       (SELECT json_group_object(queue, step_ms) FROM steps)
 
 -- name: insert_task
 -- Answers only for rows that are new: a known task_id or request_id is left alone.
@@ -13,6 +16,9 @@ RETURNING seq
 -- name: insert_envelope
 INSERT INTO envelopes (seq, payload, headers, policy) VALUES (?, ?, ?, ?)
 
+-- name: insert_deadline
+INSERT INTO deadlines (seq, expires_at_ms) VALUES (?, ?)
+
 -- name: known_task
 SELECT t.task_id, t.type, e.payload
 FROM tasks t JOIN envelopes e USING (seq)
@@ -22,9 +28,6 @@ WHERE t.task_id = ?
 SELECT t.task_id, t.type, e.payload
 FROM tasks t JOIN envelopes e USING (seq)
 WHERE t.queue = ? AND t.request_id = ?
-
--- name: next_due
-SELECT min(run_at_ms) FROM tasks WHERE state IN ({scheduled}, {retry_pending})
 
 -- name: next_ready_type
 -- The next type that waits in a queue: one step in the index, however many tasks there are.
@@ -49,7 +52,7 @@ WHERE seq IN ({candidates})
 
 -- name: claimed_by_id
 SELECT t.task_id, t.token, t.type, t.queue, e.payload, e.headers, t.priority, e.policy, t.attempt, t.created_at_ms,
-       t.rank, t.seq
+       t.claimed_at_ms, t.rank, t.seq
 FROM tasks t JOIN envelopes e USING (seq)
 WHERE t.state = {claimed} AND t.claim_id = ?
 
@@ -83,15 +86,17 @@ SELECT seq, deliveries, attempt, token, worker_id, :event, :outcome, claimed_at_
 FROM tasks WHERE seq = :seq
 
 -- name: settle
+-- A task that is ready again has its place by what priority is worth now.
 UPDATE tasks
-SET state = :state, run_at_ms = :run_at_ms, attempt = :attempt, finished_at_ms = :finished_at_ms, reason = :reason,
+SET state = :state, run_at_ms = :run_at_ms, rank = :run_at_ms - priority * {step}, attempt = :attempt,
+    finished_at_ms = :finished_at_ms, reason = :reason,
     token = NULL, claim_id = NULL, worker_id = NULL, claimed_at_ms = NULL, lease_expires_at_ms = NULL,
-    cancel_requested = 0
+    cancel_requested = 0, progress = iif(:finished_at_ms IS NULL, NULL, progress)
 WHERE seq = :seq
 
 -- name: standing
 SELECT state, run_at_ms, attempt, deliveries, token, lease_expires_at_ms, cancel_requested, finished_at_ms, reason,
-       queue, seq
+       priority, queue, seq
 FROM tasks WHERE task_id = ?
 
 -- name: settled_by
@@ -100,8 +105,10 @@ SELECT event FROM attempts WHERE seq = ? AND token = ?
 -- name: request_cancel
 UPDATE tasks SET cancel_requested = 1, reason = :reason WHERE seq = :seq
 
--- name: requeue_at_the_end
-UPDATE tasks SET rank = run_at_ms - priority * :step_ms WHERE seq = :seq
+-- name: prioritize
+UPDATE tasks
+SET priority = :priority, rank = run_at_ms - :priority * {step}
+WHERE seq = :seq
 
 -- name: record_discard
 INSERT INTO discards (task_id, type, queue, payload, reason, error, discarded_at_ms)
@@ -112,6 +119,9 @@ WHERE t.seq = :seq
 
 -- name: delete_attempts
 DELETE FROM attempts WHERE seq = ?
+
+-- name: delete_deadline
+DELETE FROM deadlines WHERE seq = ?
 
 -- name: delete_envelope
 DELETE FROM envelopes WHERE seq = ?

@@ -2,13 +2,16 @@
 
 -- name: promote
 UPDATE tasks
-SET state = {ready}, rank = run_at_ms - priority * :step_ms
+SET state = {ready}, rank = run_at_ms - priority * {step}
 WHERE seq IN (
     SELECT seq FROM tasks
     WHERE state IN ({scheduled}, {retry_pending}) AND run_at_ms <= :now
     ORDER BY run_at_ms LIMIT :limit
 )
 RETURNING queue
+
+-- name: next_due
+SELECT min(run_at_ms) FROM tasks WHERE state IN ({scheduled}, {retry_pending})
 
 -- name: queues_that_wait
 -- From one queue to the next: a look at every ready task would take too long.
@@ -25,6 +28,17 @@ SELECT t.task_id, t.token, t.attempt, e.policy, t.worker_id
 FROM tasks t INDEXED BY claimed JOIN envelopes e USING (seq)
 WHERE t.state = {claimed} AND t.lease_expires_at_ms <= :now
 ORDER BY t.lease_expires_at_ms, t.seq
+LIMIT :limit
+
+-- name: deadline_has_passed
+SELECT 1 FROM deadlines WHERE expires_at_ms <= ? LIMIT 1
+
+-- name: deadlines_passed
+-- Also those that do not count any more, because the task has begun or was cancelled.
+SELECT d.seq, t.task_id, t.deliveries = 0 AND t.state IN ({blocked}, {scheduled}, {ready})
+FROM deadlines d INDEXED BY deadlines_by_time JOIN tasks t USING (seq)
+WHERE d.expires_at_ms <= :now
+ORDER BY d.expires_at_ms, d.seq
 LIMIT :limit
 
 -- name: epoch
@@ -65,6 +79,10 @@ INSERT INTO workers (worker_id, record, started_at_ms, seen_at_ms, expires_at_ms
 VALUES (:worker_id, :record, :now, :now, :now + :ttl_ms)
 ON CONFLICT (worker_id) DO UPDATE
 SET record = excluded.record, seen_at_ms = excluded.seen_at_ms, expires_at_ms = excluded.expires_at_ms
+RETURNING orders
+
+-- name: order_worker
+UPDATE workers SET orders = :orders WHERE worker_id = :worker_id
 
 -- name: drop_worker
 DELETE FROM workers WHERE worker_id = ?
@@ -74,3 +92,18 @@ INSERT INTO paused (queue) VALUES (?) ON CONFLICT DO NOTHING
 
 -- name: resume
 DELETE FROM paused WHERE queue = ?
+
+-- name: step
+SELECT step_ms FROM steps WHERE queue = ?
+
+-- name: put_step
+INSERT INTO steps (queue, step_ms) VALUES (:queue, :step_ms)
+ON CONFLICT (queue) DO UPDATE SET step_ms = excluded.step_ms
+
+-- name: drop_step
+DELETE FROM steps WHERE queue = ?
+
+-- name: rank_again
+-- Tasks of priority 0 stand where they stood, whatever a level is worth.
+UPDATE tasks SET rank = run_at_ms - priority * :step_ms
+WHERE state = {ready} AND queue = :queue AND priority <> 0
