@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
+from holdfast.core.partitions import first_map
+from holdfast.core.schedule import Call, Schedule, Timing
 from holdfast.core.task import NewTask, State
 from holdfast.stores.contract import Reserve
 from holdfast.stores.redis.clients import Word
@@ -34,10 +37,14 @@ class LosesEveryFirstReply(RedisLink):
         return await super().calls(script, key, many_args, safe=safe)
 
 
+def a_store(server: RedisServer) -> RedisStore:
+    return RedisStore(LosesEveryFirstReply(parse_redis_url(server.url)), prefix="hf", clock=SystemClock())
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_reserve_whose_reply_was_lost_claims_no_more_than_asked_for(redis_server: RedisServer, fresh: bool) -> None:
     async def scenario() -> None:
-        store = RedisStore(LosesEveryFirstReply(parse_redis_url(redis_server.url)), prefix="hf", clock=SystemClock())
+        store = a_store(redis_server)
         tasks = [NewTask(task_id=IDS.task_id(), type="t", queue="q", payload=b"{}") for _ in range(10)]
         await store.enqueue(tasks)
         request = Reserve(
@@ -51,6 +58,32 @@ def test_a_reserve_whose_reply_was_lost_claims_no_more_than_asked_for(redis_serv
         assert len((await store.reserve(request)).tasks) == 3
         (counts,) = await store.counts()
         assert counts.states == {State.READY: 7, State.CLAIMED: 3}
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_schedule_whose_reply_was_lost_ticks_once(redis_server: RedisServer) -> None:
+    async def scenario() -> None:
+        store = a_store(redis_server)
+        first = Schedule(name="s", timing=Timing(every_ms=1_000), call=Call(type="t", queue="q"), next_at_ms=1_000)
+        assert await store.put_schedule("s", first, 0)
+        tick = NewTask(task_id=IDS.task_id(), type="t", queue="q", payload=b"{}")
+        assert await store.put_schedule("s", replace(first, next_at_ms=2_000, version=2), 1, [tick])
+        [counts] = await store.counts()
+        assert counts.states == {State.READY: 1}
+        assert await store.put_schedule("s", None, 2)
+        assert await store.schedule("s") is None
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_map_whose_reply_was_lost_is_the_new_one(redis_server: RedisServer) -> None:
+    async def scenario() -> None:
+        store = a_store(redis_server)
+        new = first_map(("redis://one", "redis://two"))
+        assert await store.put_partition_map(new) == new == await store.partition_map()
         await store.close()
 
     asyncio.run(scenario())

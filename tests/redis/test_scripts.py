@@ -12,10 +12,12 @@ from holdfast.core.task import State
 from holdfast.stores.redis.scripts import script
 
 FOLDER = files("holdfast.stores.redis").joinpath("lua")
-PARTS = {"common", "changes", "keeping"}
+PARTS = {"common", "changes", "keeping", "recording", "scheduling"}
 NAMES = sorted(entry.name.removesuffix(".lua") for entry in FOLDER.iterdir() if entry.name.endswith(".lua"))
 SCRIPTS = [name for name in NAMES if name not in PARTS]
-ADDS, ONLY_LOOKS = {"enqueue"}, {"get_map", "counts", "discards", "find", "get", "kept", "workers"}
+ADDS = {"enqueue", "tick"}
+LOOKS_AT_ONE = {"document", "get", "get_map", "kept", "schedule"}
+ONLY_LOOKS = LOOKS_AT_ONE | {"counts", "discards", "documents", "find", "schedules", "workers"}
 
 
 def source(name: str) -> str:
@@ -31,7 +33,7 @@ def test_a_script_says_what_a_full_server_may_run(name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_states_its_arguments_and_its_reply(name: str) -> None:
     assert "-- ARGV: now" in source(name)
-    assert "eply" in source(name) or name in {"announce", "pause"}
+    assert "eply" in source(name) or name in {"pause", "set_step"}
 
 
 @pytest.mark.parametrize("name", NAMES)

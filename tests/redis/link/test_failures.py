@@ -68,19 +68,19 @@ def test_right_password(locked_server: RedisServer, protocol: int) -> None:
 
 
 def test_tls_to_a_plain_port(redis_server: RedisServer) -> None:
-    error = failure(redis_server.url.replace("redis://", "rediss://"))
+    error = failure(redis_server.url.replace("redis://", "rediss://"), deadline="10s")
     assert isinstance(error, BadUrl)
     assert "no TLS on this port; write redis:// instead of rediss://" in one_line(error)
 
 
 def test_plain_to_a_tls_port(tls_server: RedisServer) -> None:
-    error = failure(tls_server.url.replace("rediss://", "redis://"))
+    error = failure(tls_server.url.replace("rediss://", "redis://"), deadline="10s")
     assert isinstance(error, BadUrl)
     assert "the server wants TLS on this port; write rediss://" in one_line(error)
 
 
 def test_certificate_of_nobody_we_know(tls_server: RedisServer) -> None:
-    error = failure(tls_server.url)
+    error = failure(tls_server.url, deadline="10s")
     assert isinstance(error, BadUrl)
     assert "certificate is not trusted" in one_line(error)
     assert "?ca=FILE" in str(error)

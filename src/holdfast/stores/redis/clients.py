@@ -127,6 +127,10 @@ async def connected(settings: RedisSettings, address: Address, greet: Greeting |
 
 async def drop(connection: Connection) -> None:
     """Ends a connection without waiting for anybody."""
+    writer = connection._writer  # noqa: SLF001  (redis-py has no other way to it)
+    if writer and writer.get_extra_info("ssl_object"):
+        # To close TLS means to wait for the server's farewell, for longer than the event loop may live.
+        writer.transport.abort()
     await connection.disconnect(nowait=True)
 
 

@@ -40,7 +40,7 @@ class DirectLine:
         """The reply, or None if anything but a reply came."""
         idle = self._idle.get((os.getpid(), address)) or self._only(address)
         try:
-            connection = idle.pop() if idle else self._connected(address)
+            connection = _popped(idle) or self._connected(address)
             # On an error, and when an interrupt ends the wait, redis-py closes the connection: no reply is left in it.
             connection.send_packed_command(packed(connection, [("EVALSHA", script.sha, 1, *words)]), check_health=False)
             reply = connection.read_response()
@@ -77,3 +77,10 @@ class DirectLine:
         connection.send_command("ROLE")
         check_master(connection.read_response())
         return connection
+
+
+def _popped(idle: list[Connection]) -> Connection | None:
+    try:
+        return idle.pop()
+    except IndexError:  # also when another thread was faster
+        return None

@@ -8,14 +8,18 @@ from typing import Any
 import msgspec
 
 from holdfast.core.lifecycle import Verdict
-from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
-from holdfast.core.task import Attempt, Claimed, Failure, Lapsed, State, Task
-from holdfast.stores.contract import Discard, QueueCounts, WorkerRecord
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.priority import AGED_STEP_MS
+from holdfast.core.schedule import Schedule
+from holdfast.core.task import Attempt, Claimed, Enqueued, Failure, Lapsed, NewTask, State, Task
+from holdfast.stores.contract import Discard, DueSchedules, QueueCounts, WorkerOrders, WorkerRecord
 
-_policy_decoder = msgspec.json.Decoder(RetryPolicy)
+_policy_decoder = msgspec.json.Decoder(RunPolicy)
 _headers_decoder = msgspec.json.Decoder(dict[str, str])
 _failure_decoder = msgspec.json.Decoder(Failure)
 _record_decoder = msgspec.json.Decoder(WorkerRecord)
+_orders_decoder = msgspec.json.Decoder(WorkerOrders)
+_schedule_decoder = msgspec.json.Decoder(Schedule)
 _unpack = msgspec.msgpack.Decoder().decode
 
 
@@ -32,7 +36,20 @@ class _DiscardRow(msgspec.Struct, array_like=True):
 _discard_decoder = msgspec.msgpack.Decoder(_DiscardRow)
 
 
-def policy_of(text: bytes | None) -> RetryPolicy:
+def enqueued(task: NewTask, row: Sequence[Any]) -> Enqueued:
+    """What became of one new task."""
+    task_id = row[0].decode()
+    if len(row) == 2:
+        return Enqueued(task_id, created=bool(row[1]))
+    known = {
+        b"task_id": f"task_id {task.task_id}",
+        b"request_id": f"request_id {task.request_id!r} in queue {task.queue!r}",
+    }
+    conflict = f"{known[row[2]]} already stands for another {row[3].decode()} call"
+    return Enqueued(task_id, created=False, conflict=conflict)
+
+
+def policy_of(text: bytes | None) -> RunPolicy:
     """The policy of its field."""
     return _policy_decoder.decode(text) if text else DEFAULT_POLICY
 
@@ -51,7 +68,7 @@ def verdict(row: Sequence[Any]) -> Verdict:
 
 def claimed(row: Sequence[Any]) -> Claimed:
     """One claimed task."""
-    task_id, token, task_type, queue, payload, headers, priority, policy, attempt, created_at_ms = row
+    task_id, token, task_type, queue, payload, headers, priority, policy, attempt, created_at_ms, claimed_at_ms = row
     return Claimed(
         task_id.decode(),
         token.decode(),
@@ -63,6 +80,7 @@ def claimed(row: Sequence[Any]) -> Claimed:
         policy_of(policy),
         attempt,
         int(created_at_ms),
+        claimed_at_ms,
     )
 
 
@@ -173,10 +191,27 @@ def workers(reply: Sequence[Any]) -> list[WorkerRecord]:
     return sorted(found, key=lambda worker: worker.worker_id)
 
 
+def orders(text: bytes) -> WorkerOrders | None:
+    """What a worker is told to do."""
+    return _orders_decoder.decode(text) if text else None
+
+
+def schedule(text: bytes) -> Schedule | None:
+    """One schedule."""
+    return _schedule_decoder.decode(text) if text else None
+
+
+def schedules(reply: Sequence[bytes]) -> DueSchedules:
+    """Schedules by their next tick."""
+    now_ms, *texts = reply
+    return DueSchedules(int(now_ms), [_schedule_decoder.decode(text) for text in texts])
+
+
 def counts(reply: Sequence[Any]) -> list[QueueCounts]:
     """Depths of all queues."""
     now_ms, counted, paused, oldest = int(reply[0]), reply[1], {name.decode() for name in reply[2]}, reply[3]
-    depths: dict[str, dict[State, int]] = {queue: {} for queue in paused}
+    steps = {queue.decode(): int(step_ms) for queue, step_ms in zip(reply[4][::2], reply[4][1::2], strict=True)}
+    depths: dict[str, dict[State, int]] = {queue: {} for queue in (*paused, *steps)}
     for field, count in zip(counted[::2], counted[1::2], strict=True):
         queue, _, state = field.decode().rpartition("/")
         depths.setdefault(queue, {})[State(state)] = int(count)
@@ -185,7 +220,13 @@ def counts(reply: Sequence[Any]) -> list[QueueCounts]:
         name = queue.decode()
         waiting[name] = max(waiting.get(name, 0), now_ms - int(since_ms))
     return [
-        QueueCounts(queue=queue, paused=queue in paused, states=depths[queue], oldest_ready_ms=waiting.get(queue))
+        QueueCounts(
+            queue=queue,
+            paused=queue in paused,
+            step_ms=steps.get(queue, AGED_STEP_MS),
+            states=depths[queue],
+            oldest_ready_ms=waiting.get(queue),
+        )
         for queue in sorted(depths)
     ]
 

@@ -56,6 +56,7 @@ def _machine() -> dict[str, str]:
         "runs_again": _set(lifecycle.RUNS_AGAIN),
         "spares_attempt": _set(lifecycle.SPARES_ATTEMPT),
         "final_states": _set(FINAL_STATES),
+        "may_expire": _moves(Event.EXPIRE),
         "step_ms": str(AGED_STEP_MS),
         "upkeep_bell": f"'{UPKEEP_BELL}'",
         "upkeep_duty": f"'{UPKEEP_DUTY}'",

@@ -1,6 +1,6 @@
 -- Executes changes, as lifecycle.step says; included by apply and reserve.
--- A change is {event, id, token, lapsed_only, epoch, delay_ms, outcome, error_type, error, reason, has_result}; results
--- follow in ARGV, in order.
+-- A change is {event, id, token, lapsed_only, epoch, delay_ms, outcome, error_type, error, reason, has_result,
+-- priority}; results follow in ARGV, in order.
 -- A verdict is {applied, repeated, reason, state}.
 local MOVES, SETTLES, RUNS_AGAIN, SPARES, FINAL =
   {moves}, {settlements}, {runs_again}, {spares_attempt}, {final_states}
@@ -14,6 +14,10 @@ local function was_settled(id, task, token, event)
   return false
 end
 
+local function is_allowed(change, task)
+  return MOVES[change.event][task.state] and (change.event ~= 'expire' or task.deliveries == 0)
+end
+
 local function refusal(change, task)
   if change.epoch and change.epoch ~= epoch() then return {0, 0, 'stale_epoch', task.state or ''} end
   if not task.state then return {0, 0, 'unknown', ''} end
@@ -23,7 +27,7 @@ local function refusal(change, task)
       return {0, 0, 'stale_claim', task.state}
     end
     if change.lapsed_only and tonumber(redis.call('ZSCORE', base .. '/claims', change.id)) > now then return {0, 0, 'not_lapsed', task.state} end
-  elseif not MOVES[change.event][task.state] then
+  elseif not is_allowed(change, task) then
     if change.event == 'cancel' and task.state == {cancelled} then return {1, 1, '', task.state} end
     return {0, 0, 'wrong_state', task.state}
   end
@@ -61,14 +65,23 @@ local function move(change, task, to)
   if to == {retry_pending} or to == {scheduled} then run_at = now + change.delay end
   if change.event == 'replay' then run_at, attempt = now, 0 end
   if SPARES[change.event] then attempt = attempt - 1 end
-  leave(change.id, task.state, task.queue, task.type, task.token)
+  leave(change.id, task.state, task.queue, task.type, task.priority, task.token)
   enter(change, task, to, run_at)
   local key = task_key(change.id)
   redis.call('HDEL', key, 't', 'w', 'l', 'z', 'e', 'f')
+  if not FINAL[to] then redis.call('HDEL', key, 'g') end -- how far a run was: the next one begins anew
   redis.call('HSET', key, 's', to, 'r', text(run_at), 'a', attempt)
   if FINAL[to] then redis.call('HSET', key, 'f', now_text) end
   local reason = new_reason(change, task, to)
   if reason then redis.call('HSET', key, 'e', reason) end
+end
+
+local function prioritize(change, task)
+  redis.call('HSET', task_key(change.id), 'p', change.priority)
+  if task.state == {ready} then
+    leave_ready(change.id, task.queue, task.type, task.priority)
+    make_ready(change.id, task.queue, task.type, change.priority, task.run_at)
+  end
 end
 
 -- The hot path: two calls a task, the rest once a batch. The claim stays in the task: it is the last line of its history.
@@ -106,7 +119,9 @@ local function execute(change, task)
   if task.cancel and RUNS_AGAIN[change.event] then to = {cancelled} end
   if to == 'gone' then
     record_discard(change, task)
-    erase(change.id, task.state, task.queue, task.type, redis.call('HGET', task_key(change.id), 'i'))
+    erase(change.id, task.state, task.queue, redis.call('HGET', task_key(change.id), 'i'))
+  elseif change.event == 'prioritize' then
+    prioritize(change, task)
   elseif to == {claimed} then
     redis.call('HSET', task_key(change.id), 'z', 1, 'e', change.reason or '')
   else
@@ -128,7 +143,7 @@ local function apply_one(c, result)
     if f[1] == {claimed} and f[2] == c[3] then return ack(c[2], c[3], f[3], f[4], result) end
   end
   local change = {event = c[1], id = c[2], token = c[3], lapsed_only = c[4], epoch = c[5], delay = c[6], outcome = c[7],
-                  error_type = c[8], error = c[9], reason = c[10]}
+                  error_type = c[8], error = c[9], reason = c[10], priority = c[12]}
   local task = standing(change.id)
   return refusal(change, task) or execute(change, task)
 end

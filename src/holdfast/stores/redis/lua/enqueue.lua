@@ -1,61 +1,11 @@
 #!lua
 -- Records tasks, each at most once.
--- ARGV: now, version of the map, tasks (msgpack: [id, type, queue, priority, delay_ms, run_at_ms, request_id, headers, policy]…), payload of each…
--- Reply: {'stale_map', version} if the map is newer and nothing was done; else {last number of arrival, …}, one each: {id, 1} recorded; {id, 0} known; {id, 0, 'task_id' or 'request_id', type} known as something else.
+-- ARGV: now, version of the map, tasks (msgpack, see recording.lua), payload of each…
+-- Reply: {'stale_map', version} if the map is newer and nothing was done; else {last number of arrival, …}, one each, see recording.lua
 -- include: common
-local numbers = {}
-local function number_all()
-  if #numbers == 0 then return redis.call('GET', base .. '/seq') or '0' end
-  local last = redis.call('INCRBY', base .. '/seq', #numbers)
-  local members = {}
-  for n, id in ipairs(numbers) do
-    members[#members + 1] = text(last - #numbers + n)
-    members[#members + 1] = id
-  end
-  redis.call('ZADD', base .. '/all', unpack(members))
-  return text(last)
-end
-
-local function record(id, type, queue, priority, delay, run_at, request, headers, policy, payload)
-  local due_at = run_at or (now + delay)
-  local state = {ready}
-  if due_at > now then state = {scheduled} else due_at = now end
-  local fields = {'s', state, 'q', queue, 'y', type, 'p', priority, 'r', text(due_at), 'c', now_text, 'a', 0, 'd', 0,
-                  'b', payload}
-  local function also(name, value)
-    if value then fields[#fields + 1] = name; fields[#fields + 1] = value end
-  end
-  also('i', request)
-  also('h', headers)
-  also('o', policy)
-  redis.call('HSET', task_key(id), unpack(fields))
-  numbers[#numbers + 1] = id
-  if request then redis.call('HSET', base .. '/req/' .. queue, request, id) end
-  if state == {ready} then make_ready(id, queue, type, priority, due_at) else make_due(id, due_at) end
-  count(queue, state, 1)
-end
-
+-- include: recording
 local newer = newer_map(ARGV[2])
 if newer then return {'stale_map', newer} end
-local replies = {}
-for n, task in ipairs(cmsgpack.unpack(ARGV[3])) do
-  local id, type, queue, priority, delay, run_at, request, headers, policy = unpack(task, 1, 9)
-  local payload = ARGV[3 + n]
-  local known, kind = id, 'task_id'
-  local found = redis.call('HMGET', task_key(id), 'y', 'b')
-  if not found[1] and request then
-    known, kind = redis.call('HGET', base .. '/req/' .. queue, request) or id, 'request_id'
-    found = redis.call('HMGET', task_key(known), 'y', 'b')
-  end
-  if not found[1] then
-    record(id, type, queue, priority, delay, run_at, request, headers, policy, payload)
-    replies[n + 1] = {id, 1}
-  elseif found[1] == type and found[2] == payload then
-    replies[n + 1] = {known, 0}
-  else
-    replies[n + 1] = {known, 0, kind, found[1]}
-  end
-end
-replies[1] = number_all()
+local replies = record_all(ARGV[3], 4)
 finish()
 return replies

@@ -14,5 +14,7 @@ if not value and reason == '' then
   value = ARGV[3]
   redis.call('SET', kept_key(key), value)
   redis.call('ZADD', base .. '/kept', text(now + ttl), key)
+else
+  touch()
 end
 return {reason, value or nil}

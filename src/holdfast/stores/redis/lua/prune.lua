@@ -19,8 +19,8 @@ local which = nearly_full() and 3 or 2
 
 local function prune(state, ids)
   for _, id in ipairs(ids) do
-    local f = redis.call('HMGET', task_key(id), 'q', 'y', 'i')
-    erase(id, state, f[1], f[2], f[3])
+    local f = redis.call('HMGET', task_key(id), 'q', 'i')
+    erase(id, state, f[1], f[2])
     pruned = pruned + 1
   end
 end
@@ -53,6 +53,7 @@ for n = 1, #beats, 2 do
   if cmsgpack.unpack(beats[n + 1])[3] <= now - tonumber(ARGV[6]) then
     redis.call('HDEL', base .. '/beats', beats[n])
     redis.call('HDEL', base .. '/workers', beats[n])
+    redis.call('HDEL', base .. '/orders', beats[n])
   end
 end
 finish()

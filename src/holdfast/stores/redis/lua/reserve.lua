@@ -3,7 +3,7 @@
 -- ARGV: now, version of the map,
 --       request (msgpack: claim_id, worker_id, shares [[queue, limit]…], max_tasks, lease_ms, types or nil, name of a fresh call or nil),
 --       changes (msgpack), results…
--- Reply: {'stale_map', version} if the map is newer and nothing was done; else {verdicts, tasks}; a task is {id, token, type, queue, payload, headers, priority, policy, attempt, created_at}
+-- Reply: {'stale_map', version} if the map is newer and nothing was done; else {verdicts, tasks}; a task is {id, token, type, queue, payload, headers, priority, policy, attempt, created_at, claimed_at}
 -- include: common
 -- include: changes
 local newer = newer_map(ARGV[2])
@@ -23,8 +23,8 @@ if lease > tonumber(redis.call('HGET', base .. '/server', 'lease') or 0) then
 end
 
 local function claimed(id)
-  local f = redis.call('HMGET', task_key(id), 't', 'y', 'q', 'b', 'h', 'p', 'o', 'a', 'c')
-  return {id, f[1], f[2], f[3], f[4], f[5] or '', tonumber(f[6]), f[7] or '', tonumber(f[8]), f[9]}
+  local f = redis.call('HMGET', task_key(id), 't', 'y', 'q', 'b', 'h', 'p', 'o', 'a', 'c', 'l')
+  return {id, f[1], f[2], f[3], f[4], f[5] or '', tonumber(f[6]), f[7] or '', tonumber(f[8]), f[9], tonumber(f[10])}
 end
 
 -- What this claim_id got before, and still holds.
@@ -43,46 +43,87 @@ local function is_fresh(name)
   return true
 end
 
-local function waiting_types(queue)
-  local types = redis.call('SMEMBERS', base .. '/types/' .. queue)
-  if not known_types then return types end
-  local known = {}
-  for _, type in ipairs(types) do
-    if known_types[type] then known[#known + 1] = type end
+-- The lanes of a queue that this worker can serve.
+local function known_lanes(queue)
+  local lanes = {}
+  for _, name in ipairs(redis.call('SMEMBERS', lanes_key(queue))) do
+    local type, priority = string.match(name, '^([^/]*)/?(.*)$')
+    if not known_types or known_types[type] then
+      lanes[#lanes + 1] = {name = name, type = type, priority = tonumber(priority) or 0, taken = 0}
+    end
   end
-  return known
+  return lanes
 end
 
--- Takes the first `limit` tasks of one type out of its queue.
-local function pop_one_type(queue, type, limit)
-  local popped, ids = redis.call('ZPOPMIN', ready_key(queue, type), limit), {}
-  for n = 1, #popped, 2 do ids[#ids + 1] = {popped[n], type} end
-  return ids
+local function is_before(a, b)
+  if a.rank ~= b.rank then return a.rank < b.rank end
+  return a.id < b.id
 end
 
--- The same over several types: by rank, then by id.
-local function pop_types(queue, types, limit)
-  local candidates = {}
-  for _, type in ipairs(types) do
-    local found = redis.call('ZRANGE', ready_key(queue, type), 0, limit - 1, 'WITHSCORES')
-    for n = 1, #found, 2 do candidates[#candidates + 1] = {found[n], type, tonumber(found[n + 1])} end
+-- Goes to the next task of a lane, each time looking at twice as many; false at its end.
+local function advance(lane, queue, step)
+  if not lane.found or lane.at > #lane.found then
+    if lane.found then
+      if #lane.found < lane.stretch * 2 then return false end
+      lane.stretch = lane.stretch * 2
+    end
+    lane.found = redis.call('ZRANGE', ready_key(queue, lane.name), lane.taken, lane.taken + lane.stretch - 1, 'WITHSCORES')
+    lane.at = 1
   end
-  table.sort(candidates, function(a, b) if a[3] ~= b[3] then return a[3] < b[3] end return a[1] < b[1] end)
-  local ids = {}
-  for n = 1, math.min(limit, #candidates) do
-    ids[n] = candidates[n]
-    redis.call('ZREM', ready_key(queue, ids[n][2]), ids[n][1])
-  end
-  return ids
+  lane.id = lane.found[lane.at]
+  if not lane.id then return false end
+  lane.rank = lane.found[lane.at + 1] - lane.priority * step
+  lane.at = lane.at + 2
+  return true
 end
 
-local function forget_empty(queue, types)
-  for _, type in ipairs(types) do
-    if redis.call('EXISTS', ready_key(queue, type)) == 0 then redis.call('SREM', base .. '/types/' .. queue, type) end
+-- The first `limit` tasks of several lanes, by rank, then by id; each lane knows how many of them are its own.
+local function merged(queue, lanes, limit)
+  local step = tonumber(redis.call('HGET', base .. '/steps', queue) or {step_ms})
+  local line, tasks = {}, {}
+  for _, lane in ipairs(lanes) do
+    lane.stretch = math.ceil(limit / #lanes)
+    if advance(lane, queue, step) then line[#line + 1] = lane end
   end
+  table.sort(line, is_before)
+  while #tasks < limit and line[1] do
+    local first, place = line[1], 1
+    tasks[#tasks + 1] = {first.id, first.type}
+    first.taken = first.taken + 1
+    if advance(first, queue, step) then
+      while line[place + 1] and is_before(line[place + 1], first) do
+        line[place] = line[place + 1]
+        place = place + 1
+      end
+      line[place] = first
+    else
+      table.remove(line, 1)
+    end
+  end
+  return tasks
 end
 
-local leases, places, place = {}, {}, redis.call('ZCARD', claim_key(claim_id))
+-- Takes the first `limit` tasks out of a queue.
+local function pop(queue, lanes, limit)
+  if #lanes == 1 then
+    local popped, tasks = redis.call('ZPOPMIN', ready_key(queue, lanes[1].name), limit), {}
+    for n = 1, #popped, 2 do tasks[#tasks + 1] = {popped[n], lanes[1].type} end
+    forget_if_empty(queue, lanes[1].name)
+    return tasks
+  end
+  local tasks = merged(queue, lanes, limit)
+  for _, lane in ipairs(lanes) do
+    -- Those taken are the first of their lane.
+    if lane.taken > 0 then
+      redis.call('ZPOPMIN', ready_key(queue, lane.name), lane.taken)
+      forget_if_empty(queue, lane.name)
+    end
+  end
+  return tasks
+end
+
+local leases, places, held_before = {}, {}, redis.call('ZCARD', claim_key(claim_id))
+local place = held_before
 local function claim(id, queue, type)
   local f = redis.call('HMGET', task_key(id), 'b', 'h', 'p', 'o', 'a', 'd', 'c')
   local attempt, deliveries = tonumber(f[5]) + 1, tonumber(f[6]) + 1
@@ -94,14 +135,13 @@ local function claim(id, queue, type)
   place = place + 1
   places[#places + 1] = place
   places[#places + 1] = id
-  return {id, token, type, queue, f[1], f[2] or '', tonumber(f[3]), f[4] or '', attempt, f[7]}
+  return {id, token, type, queue, f[1], f[2] or '', tonumber(f[3]), f[4] or '', attempt, f[7], now}
 end
 
 local function take(queue, limit, tasks)
-  local types = waiting_types(queue)
-  if #types == 0 then return 0 end
-  local ids = #types == 1 and pop_one_type(queue, types[1], limit) or pop_types(queue, types, limit)
-  forget_empty(queue, types)
+  local lanes = known_lanes(queue)
+  if #lanes == 0 then return 0 end
+  local ids = pop(queue, lanes, limit)
   for _, entry in ipairs(ids) do tasks[#tasks + 1] = claim(entry[1], queue, entry[2]) end
   count(queue, {ready}, -#ids)
   count(queue, {claimed}, #ids)
@@ -126,7 +166,7 @@ local function claim_all()
   -- Whoever gets all it asked for may leave something behind: then the next worker should have a look.
   if #tasks >= max_tasks then
     for queue in pairs(full) do
-      if redis.call('EXISTS', base .. '/types/' .. queue) == 1 then ring(queue) end
+      if redis.call('EXISTS', lanes_key(queue)) == 1 then ring(queue) end
     end
   end
   return tasks
@@ -137,10 +177,12 @@ flush_ready()
 local tasks = {}
 if max_tasks > 0 and #shares > 0 then
   tasks = not is_fresh(request[7]) and held() or nil
-  if not tasks then
+  if tasks then
+    touch()
+  else
     tasks = claim_all()
     -- Together with what it held before, which the caller knows of.
-    if request[7] then tasks = held() or {} end
+    if request[7] and held_before > 0 then tasks = held() or {} end
   end
 end
 finish()
