@@ -3,91 +3,76 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count, pairwise
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
 
 import psycopg
+import pytest
 
 from holdfast.core import lifecycle
-from holdfast.core.fairness import QueueShare
-from holdfast.core.ids import IdSource
-from holdfast.core.task import Claimed, NewTask, State
-from holdfast.stores.contract import UPKEEP_DUTY, Reserve, Store
+from holdfast.core.priority import STRICT_STEP_MS
+from holdfast.core.task import Claimed, State
+from holdfast.stores.contract import UPKEEP_DUTY
 from holdfast.stores.open import open_store
-from holdfast.testing.clock import SteppedClock
 from holdfast.testing.kit import ack
+from tests.postgres.rig import BATCH, Rig
 from tests.support import eventually
 
-PARTS, TASKS, BATCH = 10, 1_000, 100
-_serial = count(1)
+PARTS, TASKS = 10, 1_000
 
 
-class _Rig:
-    """Opened stores on one database, on one stepped clock."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.clock = SteppedClock()
-        self.ids = IdSource(self.clock.now_ms, lambda size: next(_serial).to_bytes(size, "big"))
-
-    def open(self) -> Store:
-        return open_store(self.url, clock=self.clock)
-
-    def tasks(self, number: int) -> list[NewTask]:
-        return [NewTask(task_id=self.ids.task_id(), type="t", queue="q", payload=b"{}") for _ in range(number)]
-
-    async def claim(self, store: Store, number: int = BATCH, settle: list[Claimed] | None = None) -> list[Claimed]:
-        request = Reserve(
-            claim_id=self.ids.claim_id(),
-            worker_id="w",
-            shares=[QueueShare("q", number)],
-            max_tasks=number,
-            lease_ms=30_000,
-        )
-        return (await store.reserve(request, [ack(claim) for claim in settle or []])).tasks
-
-    async def pass_through(self, number: int) -> None:
-        """So many tasks are enqueued, claimed and acked by a process of its own, a while after the last."""
-        self.clock.advance(5_000)
-        store = self.open()
-        await store.enqueue(self.tasks(number))
-        held: list[Claimed] = []
-        for _ in range(number // BATCH + 1):
-            held = await self.claim(store, settle=held)
-        await store.close()
-
-    def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            return connection.execute(statement.encode()).fetchall()
-
-    def entries_read(self) -> int:
-        """How many entries of the index of `ready` claims have walked over, dead ones included."""
-        [(number,)] = self.ask("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'ready_pkey'")
-        return int(number or 0)
+async def _pass_through(rig: Rig, number: int, priorities: Sequence[int]) -> None:
+    """So many tasks are enqueued, claimed and acked by a process of its own, a while after the last."""
+    rig.clock.advance(5_000)
+    store = rig.open()
+    await store.enqueue(rig.tasks(number, priorities))
+    held: list[Claimed] = []
+    for _ in range(number // BATCH + 1):
+        held = await rig.claim(store, settle=held)
+    await store.close()
 
 
-def test_claims_do_not_walk_over_what_a_held_snapshot_keeps(database_url: str) -> None:
-    rig = _Rig(database_url)
-    asyncio.run(rig.pass_through(BATCH))
+def _entries_read(rig: Rig) -> int:
+    """How many entries of the index of `ready` claims have walked over, dead ones included."""
+    [(number,)] = rig.ask("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'ready_pkey'")
+    return int(number or 0)
+
+
+async def _set_step(rig: Rig, step_ms: int) -> None:
+    store = rig.open()
+    await store.set_step("q", step_ms)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("priorities", "most_a_task"), [((0,), 5), ((0, 1, 2), 25)], ids=["one lane", "lanes merged in strict order"]
+)
+def test_claims_do_not_walk_over_what_a_held_snapshot_keeps(
+    database_url: str, priorities: Sequence[int], most_a_task: int
+) -> None:
+    rig = Rig(database_url)
+    asyncio.run(_set_step(rig, STRICT_STEP_MS))
+    asyncio.run(_pass_through(rig, BATCH, priorities))
     with psycopg.connect(database_url) as holder:
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT 1")
-        read = [rig.entries_read()]
+        read = [_entries_read(rig)]
         for _ in range(PARTS):
-            asyncio.run(rig.pass_through(TASKS))
+            asyncio.run(_pass_through(rig, TASKS, priorities))
             # Told by the backend when it ends, which may be a moment after the connection was closed.
-            eventually(lambda: rig.entries_read() >= read[-1] + TASKS)
+            eventually(lambda: _entries_read(rig) >= read[-1] + TASKS)
             eventually(
                 lambda: rig.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast'") == [(0,)]
             )
-            read.append(rig.entries_read())
+            read.append(_entries_read(rig))
     parts = [after - before for before, after in pairwise(read)]
-    # A new process walks over what was claimed since the floor was raised, and never over all that came before.
-    assert max(parts) < 5 * TASKS, parts
+    # A new process walks over what was claimed since the floor was raised, and never over all that came before; with
+    # several lanes it does so in each of them with every batch, until it has claimed from it.
+    assert max(parts) < most_a_task * TASKS, parts
 
 
 def test_task_that_is_committed_late_is_swept_up(database_url: str) -> None:
-    rig = _Rig(database_url)
+    rig = Rig(database_url)
 
     async def run() -> None:
         store = rig.open()
@@ -119,7 +104,7 @@ def test_task_that_is_committed_late_is_swept_up(database_url: str) -> None:
 
 
 def test_task_that_is_handed_back_is_seen_by_others_at_once(database_url: str) -> None:
-    rig = _Rig(database_url)
+    rig = Rig(database_url)
 
     async def run() -> None:
         first, second = rig.open(), rig.open()
@@ -139,7 +124,7 @@ def test_task_that_is_handed_back_is_seen_by_others_at_once(database_url: str) -
 
 def test_nothing_is_left_behind_by_many_producers_and_workers(database_url: str) -> None:
     """On the server's own clock, where transactions end in another order than they began."""
-    rig = _Rig(database_url)
+    rig = Rig(database_url)
     total = 4 * 100 * 3
 
     async def produce() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from typing import Any
 
 import psycopg
 import pytest
@@ -14,37 +12,14 @@ from holdfast.stores.open import open_store
 from holdfast.stores.postgres.migrating import Migrator
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.text import migrations
+from tests.postgres.schemas import STEPS, ask, dump, migrate
 from tests.servers.postgres import PostgresServer
-from tests.servers.postgres_programs import program
-
-STEPS = [step.name for step in migrations("holdfast")]
 
 
 def _store(url: str) -> PostgresStore:
     store = open_store(url)
     assert isinstance(store, PostgresStore)
     return store
-
-
-def _ask(url: str, statement: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
-
-
-def _dump(url: str) -> list[str]:
-    """The whole schema as text, without what differs from run to run."""
-    command = [str(program("pg_dump")), "--schema-only", "--no-owner", url]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [line for line in text.splitlines() if not line.startswith(("\\restrict", "\\unrestrict"))]
-
-
-async def _migrate(url: str) -> list[str]:
-    store = _store(url)
-    try:
-        return await store.migrate()
-    finally:
-        await store.close()
 
 
 def test_step_by_step_gives_what_all_at_once_gives(postgres_server: PostgresServer, database_url: str) -> None:
@@ -57,8 +32,8 @@ def test_step_by_step_gives_what_all_at_once_gives(postgres_server: PostgresServ
                 assert await migrator.migrate(connection) == [STEPS[number - 1]]
 
     asyncio.run(one_step_at_a_time())
-    assert asyncio.run(_migrate(postgres_server.url(at_once))) == STEPS
-    assert _dump(database_url) == _dump(postgres_server.url(at_once))
+    assert asyncio.run(migrate(postgres_server.url(at_once))) == STEPS
+    assert dump(database_url) == dump(postgres_server.url(at_once))
     postgres_server.drop_database(at_once)
 
 
@@ -75,11 +50,11 @@ def test_first_call_makes_the_schema(database_url: str) -> None:
 
 def test_many_that_open_at_once_take_each_step_once(database_url: str) -> None:
     async def run() -> list[list[str]]:
-        return await asyncio.gather(*(_migrate(database_url) for _ in range(8)))
+        return await asyncio.gather(*(migrate(database_url) for _ in range(8)))
 
     taken = asyncio.run(run())
     assert sorted(step for steps in taken for step in steps) == STEPS
-    assert len(_ask(database_url, "SELECT 1 FROM holdfast.migrations")) == len(STEPS)
+    assert len(ask(database_url, "SELECT 1 FROM holdfast.migrations")) == len(STEPS)
 
 
 def test_dry_run_changes_nothing(database_url: str) -> None:
@@ -90,8 +65,8 @@ def test_dry_run_changes_nothing(database_url: str) -> None:
         return steps
 
     assert asyncio.run(pending()) == STEPS
-    assert _ask(database_url, "SELECT to_regnamespace('holdfast')") == [(None,)]
-    asyncio.run(_migrate(database_url))
+    assert ask(database_url, "SELECT to_regnamespace('holdfast')") == [(None,)]
+    asyncio.run(migrate(database_url))
     assert asyncio.run(pending()) == []
 
 
@@ -104,7 +79,7 @@ def test_status_tells_the_version(database_url: str) -> None:
 
     [before] = asyncio.run(schema_lines())
     assert "version 0" in before
-    asyncio.run(_migrate(database_url))
+    asyncio.run(migrate(database_url))
     [after] = asyncio.run(schema_lines())
     assert f"version {len(STEPS)}" in after
 
@@ -118,8 +93,8 @@ def test_failed_step_leaves_nothing_behind(database_url: str) -> None:
                 await Migrator("holdfast", database_url, [steps[0], broken]).migrate(connection)
 
     asyncio.run(run())
-    assert _ask(database_url, "SELECT to_regnamespace('holdfast')") == [(None,)]
-    assert asyncio.run(_migrate(database_url)) == STEPS
+    assert ask(database_url, "SELECT to_regnamespace('holdfast')") == [(None,)]
+    assert asyncio.run(migrate(database_url)) == STEPS
 
 
 def test_schemas_in_one_database_are_apart(database_url: str) -> None:
@@ -137,28 +112,28 @@ def test_schemas_in_one_database_are_apart(database_url: str) -> None:
 @pytest.mark.parametrize("running", [False, True], ids=["opened after", "running through"])
 def test_newer_schema_that_takes_old_workers_is_used(database_url: str, running: bool) -> None:
     async def run() -> None:
-        await _migrate(database_url)
+        await migrate(database_url)
         store = _store(database_url)
         if running:
             await store.pause("before", paused=True)
-        _ask(database_url, f"INSERT INTO holdfast.migrations VALUES (99, '0099_newer', {len(STEPS)})")
+        ask(database_url, f"INSERT INTO holdfast.migrations VALUES (99, '0099_newer', {len(STEPS)})")
         await store.pause("after", paused=True)
         assert await store.migrate() == []
         await store.close()
 
     asyncio.run(run())
-    assert ("after",) in _ask(database_url, "SELECT queue FROM holdfast.paused")
+    assert ("after",) in ask(database_url, "SELECT queue FROM holdfast.paused")
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["opened after", "running through"])
 def test_newer_schema_without_old_workers_says_to_replace_them(database_url: str, running: bool) -> None:
     async def run() -> str:
-        await _migrate(database_url)
+        await migrate(database_url)
         store = _store(database_url)
         if running:
             await store.counts()
-        _ask(database_url, "INSERT INTO holdfast.migrations VALUES (99, '0099_newer', 99)")
-        _ask(database_url, "DROP FUNCTION holdfast.counts")
+        ask(database_url, "INSERT INTO holdfast.migrations VALUES (99, '0099_newer', 99)")
+        ask(database_url, "DROP FUNCTION holdfast.depths")
         with pytest.raises(StoreTooNew) as refused:
             await store.counts()
         await store.close()
@@ -174,7 +149,7 @@ def test_dropped_schema_is_made_again(database_url: str) -> None:
     async def run() -> None:
         store = _store(database_url)
         await store.pause("q", paused=True)
-        _ask(database_url, "SET client_min_messages = error; DROP SCHEMA holdfast CASCADE")
+        ask(database_url, "SET client_min_messages = error; DROP SCHEMA holdfast CASCADE")
         assert await store.counts() == []
         await store.close()
 

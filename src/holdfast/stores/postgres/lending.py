@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeVar
 
 import psycopg
 from psycopg import pq
 
 from holdfast.errors import UsageError
+from holdfast.shield import shielded
 from holdfast.stores.postgres.lines import Line
 
 _NOT_HERE: Final = (
     "transaction(): {what}() has no place inside the block, which commits at its end and rolls back if an exception "
     "leaves it; for a part that may fail, use: {nested}"
 )
+#: How long the server may take to hear that an interrupted statement is to stop.
+_CANCEL_SECONDS: Final = 2.0
 
 
 class LoopConnection(Line):
@@ -30,6 +35,18 @@ class LoopConnection(Line):
 
 class ThreadConnection(psycopg.Connection[tuple[Any, ...]]):
     """For a function in a thread."""
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        """As usual, save that whoever interrupts the thread has the server stop the statement, and waits for that."""
+        with shielded(self._stop):
+            return super().wait(*args, **kwargs)
+
+    def _stop(self) -> None:
+        threading.Thread(target=self._cancel_statement, name="holdfast-cancel", daemon=True).start()
+
+    def _cancel_statement(self) -> None:
+        with suppress(psycopg.Error):
+            self.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def commit(self) -> NoReturn:
         """Refused, as in a coroutine."""

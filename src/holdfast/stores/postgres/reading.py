@@ -8,19 +8,22 @@ from typing import Any
 import msgspec
 
 from holdfast.core.lifecycle import Verdict
-from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import Attempt, Enqueued, Failure, Lapsed, NewTask, State, Task
-from holdfast.stores.contract import UPKEEP_BELL, Discard, QueueCounts, WorkerRecord
+from holdfast.errors import StaleEpoch
+from holdfast.stores.contract import UPKEEP_BELL, Discard, QueueCounts, WorkerOrders, WorkerRecord
 from holdfast.stores.single import stale_map
 
-_policy_decoder = msgspec.json.Decoder(RetryPolicy)
+_policy_decoder = msgspec.json.Decoder(RunPolicy)
 _headers_decoder = msgspec.json.Decoder(dict[str, str])
 _failure_decoder = msgspec.json.Decoder(Failure)
 _record_decoder = msgspec.json.Decoder(WorkerRecord)
+_orders_decoder = msgspec.json.Decoder(WorkerOrders)
 Row = Sequence[Any]
 
 
-def policy_of(text: str | None) -> RetryPolicy:
+def policy_of(text: str | None) -> RunPolicy:
     """The policy of its column."""
     return DEFAULT_POLICY if text is None else _policy_decoder.decode(text)
 
@@ -54,6 +57,12 @@ def enqueued(task: NewTask, row: Row) -> Enqueued:
         "request_id": f"request_id {task.request_id!r} in queue {task.queue!r}",
     }[outcome]
     return Enqueued(known_id, created=False, conflict=f"{name} already stands for another {known_type} call")
+
+
+def check_epoch(given: int | None, current: int) -> None:
+    """Refuses what an earlier owner of the upkeep has sent."""
+    if given != current:
+        raise StaleEpoch(f"upkeep belongs to epoch {current} now, this call is of epoch {given}")
 
 
 def verdict(applied: bool, repeated: bool, reason: str, state: str | None) -> Verdict:
@@ -141,20 +150,34 @@ def worker(row: Row) -> WorkerRecord:
     )
 
 
+def orders(rows: Sequence[Row]) -> WorkerOrders | None:
+    """The orders of a worker that has just said that it lives."""
+    return _orders_decoder.decode(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
 def counts(rows: Sequence[Row]) -> list[QueueCounts]:
-    """Depths of all queues; a paused one has a row without a state."""
+    """Depths of all queues; what is special about a queue has a row without a state."""
     depths: dict[str, dict[State, int]] = {}
     oldest: dict[str, int] = {}
+    steps: dict[str, int] = {}
     paused: set[str] = set()
-    for queue, state, number, oldest_ms in rows:
+    for queue, state, number, oldest_ms, step_ms in rows:
         states = depths.setdefault(queue, {})
-        if state is None:
+        if step_ms is not None:
+            steps[queue] = step_ms
+        elif state is None:
             paused.add(queue)
-            continue
-        states[State(state)] = number
+        else:
+            states[State(state)] = number
         if state == State.READY:
             oldest[queue] = oldest_ms
     return [
-        QueueCounts(queue=queue, paused=queue in paused, states=depths[queue], oldest_ready_ms=oldest.get(queue))
+        QueueCounts(
+            queue=queue,
+            paused=queue in paused,
+            step_ms=steps.get(queue, AGED_STEP_MS),
+            states=depths[queue],
+            oldest_ready_ms=oldest.get(queue),
+        )
         for queue in sorted(depths)
     ]

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.core.lifecycle import Change, Event
-from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
 from holdfast.core.task import Hold, NewTask
 from holdfast.stores.postgres.arrays import Blobs, Texts, blobs, texts, uuids
 
@@ -51,7 +51,7 @@ def headers_text(headers: dict[str, str]) -> str | None:
     return _encode(headers).decode() if headers else None
 
 
-def policy_text(policy: RetryPolicy) -> str | None:
+def policy_text(policy: RunPolicy) -> str | None:
     """A policy as its column has it."""
     return None if policy is DEFAULT_POLICY or policy == DEFAULT_POLICY else _encode(policy).decode()
 
@@ -117,6 +117,7 @@ def _other(place: int, change: Change) -> dict[str, Any]:
         "error_type": plain_text(change.error.type) if change.error else None,
         "error": _encode(change.error).decode() if change.error else None,
         "reason": plain_text(change.reason),
+        "priority": change.priority,
     }
 
 

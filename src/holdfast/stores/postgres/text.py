@@ -22,6 +22,9 @@ _NAME = re.compile(r"(\d{4})_\w+\.sql")
 #: A lane's floor is raised when it has fallen back by so much: seldom, since that is a write that all claimers share.
 _FLOOR_STEP_MS: Final = 1_000
 
+#: Those that the functions name.
+_EVENTS: Final = (Event.ACK, Event.CANCEL, Event.EXPIRE, Event.PRIORITIZE, Event.REPLAY)
+
 #: Plans are made once and kept, often while the tables are still empty: these keep them good when they have filled.
 _PATH: Final = (
     "SET search_path = {schema}, pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off "
@@ -86,7 +89,7 @@ def _machine() -> dict[str, str]:
         "lowest_id": "'00000000-0000-0000-0000-000000000000'::uuid",
         "upkeep_bell": f"'{UPKEEP_BELL}'",
         "upkeep_duty": f"'{UPKEEP_DUTY}'",
-        **{event.value: f"'{event.value}'" for event in (Event.ACK, Event.CANCEL, Event.REPLAY)},
+        **{event.value: f"'{event.value}'" for event in _EVENTS},
     }
 
 

@@ -41,6 +41,7 @@ def test_a_worker_that_stops_rolls_back_and_hands_back(
     open_blocks = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
     with run_worker(APP, app.url, *OPTIONS) as worker:
         handle = app.task_types[name].enqueue()
+        eventually(lambda: handle.status().state is State.CLAIMED, 20)
         eventually(lambda: postgres_server.query(open_blocks, database=database), 20)
         assert worker.stop() == 0
         assert "SIGSEGV" not in worker.output()

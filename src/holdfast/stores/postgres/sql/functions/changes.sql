@@ -40,14 +40,15 @@ BEGIN
     END IF;
 END $$;
 
--- Takes a task out of the state in which it was seen; false if it is no longer there.
-CREATE OR REPLACE FUNCTION leave(id uuid, state_name text, lane_number integer, place bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+-- Takes a task out of the state in which it was seen; false if it is no longer there, or was claimed and put back meanwhile.
+CREATE OR REPLACE FUNCTION leave(id uuid, state_name text, lane_number integer, place bigint, times_delivered integer)
+RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF state_name = {ready} THEN
-        DELETE FROM ready WHERE lane = lane_number AND rank = place AND task_id = id;
+        DELETE FROM ready WHERE lane = lane_number AND rank = place AND task_id = id AND deliveries = times_delivered;
     ELSIF state_name IN ({scheduled}, {retry_pending}) THEN
-        DELETE FROM scheduled WHERE task_id = id AND is_retry = (state_name = {retry_pending});
+        DELETE FROM scheduled
+        WHERE task_id = id AND is_retry = (state_name = {retry_pending}) AND lane = lane_number AND deliveries = times_delivered;
     ELSE
         DELETE FROM finished WHERE task_id = id AND state = state_name;
         IF FOUND THEN
@@ -99,6 +100,9 @@ BEGIN
     END IF;
     PERFORM enter(t.task_id, new_state, t.lane, place, due_at, claim.attempt - spared, claim.deliveries, now_ms,
                   CASE WHEN new_state = {cancelled} THEN coalesce(c.reason, claim.reason) ELSE c.reason END);
+    IF claim.progress IS NOT NULL THEN
+        UPDATE finished SET progress = claim.progress WHERE task_id = t.task_id;
+    END IF;
     RETURN new_state;
 END $$;
 
@@ -107,22 +111,22 @@ CREATE OR REPLACE FUNCTION discard_one(t standing, why text, now_ms bigint) RETU
     VALUES (t.task_id, t.type, t.queue, t.payload, coalesce(why, ''),
             coalesce((SELECT error FROM attempts WHERE task_id = t.task_id ORDER BY delivery DESC LIMIT 1), ''), now_ms);
     DELETE FROM attempts WHERE task_id = t.task_id;
+    DELETE FROM deadlines WHERE starts_by = deadline(t.created_at, t.policy) AND task_id = t.task_id;
     DELETE FROM requests WHERE queue = t.queue AND request_id = t.request_id AND task_id = t.task_id;
     DELETE FROM tasks WHERE task_id = t.task_id;
 $$;
 
--- What people ask for: cancel, replay, discard. NULL if the task is not in that state any more, else the new one.
+-- What people ask for, and the end of what nobody began in time. NULL if the task is not in that state any more, else the new one.
 CREATE OR REPLACE FUNCTION move_one(t standing, c change, now_ms bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     new_state text := target(t.state, c.event, false);
-    place bigint := t.rank;
 BEGIN
     IF new_state = {claimed} THEN
         UPDATE claims SET cancel_requested = true, reason = c.reason
         WHERE task_id = t.task_id AND deliveries = t.deliveries;
         RETURN CASE WHEN FOUND THEN new_state END;
     END IF;
-    IF NOT leave(t.task_id, t.state, t.lane, t.rank) THEN
+    IF NOT leave(t.task_id, t.state, t.lane, t.rank, t.deliveries) THEN
         RETURN NULL;
     END IF;
     IF new_state = 'gone' THEN
@@ -130,11 +134,17 @@ BEGIN
         RETURN new_state;
     END IF;
     IF c.event = {replay} THEN
-        place := now_ms - t.priority * {step_ms}::bigint;
-        UPDATE tasks SET rank = place WHERE task_id = t.task_id;
+        t.run_at := now_ms;
+        t.attempt := 0;
+    ELSIF c.event = {prioritize} THEN
+        t.priority := c.priority;
+        t.lane := (lanes_of(ARRAY[t.queue], ARRAY[t.type], ARRAY[c.priority]))[1];
     END IF;
-    PERFORM enter(t.task_id, new_state, t.lane, place, NULL, CASE WHEN c.event = {replay} THEN 0 ELSE t.attempt END,
-                  t.deliveries, now_ms, c.reason);
+    IF c.event IN ({replay}, {prioritize}) THEN
+        t.rank := t.run_at - t.priority * {step_ms}::bigint;
+        UPDATE tasks SET lane = t.lane, rank = t.rank WHERE task_id = t.task_id;
+    END IF;
+    PERFORM enter(t.task_id, new_state, t.lane, t.rank, t.run_at, t.attempt, t.deliveries, now_ms, c.reason);
     RETURN new_state;
 END $$;
 
@@ -171,7 +181,7 @@ BEGIN
             ELSE
                 new_state := settle_one(t, c, now_ms);
             END IF;
-        ELSIF target(t.state, c.event, false) IS NULL THEN
+        ELSIF target(t.state, c.event, false) IS NULL OR c.event = {expire} AND t.deliveries > 0 THEN
             v.applied := c.event = {cancel} AND t.state = {cancelled};
             v.repeated := v.applied;
             v.reason := CASE WHEN v.applied THEN '' ELSE 'wrong_state' END;
@@ -184,8 +194,7 @@ BEGIN
     v.applied := true;
     v.state := CASE WHEN new_state <> 'gone' THEN new_state END;
     IF new_state = {ready} THEN
-        lane := t.lane;
-        rank := CASE WHEN c.event = {replay} THEN now_ms - t.priority * {step_ms}::bigint ELSE t.rank END;
+        SELECT k.lane, k.rank INTO lane, rank FROM tasks k WHERE k.task_id = c.task_id;
         v.bell := t.queue;
     ELSIF new_state IN ({scheduled}, {retry_pending}) THEN
         v.bell := {upkeep_bell};
@@ -235,7 +244,8 @@ BEGIN
     IF cardinality(ids) > 0 THEN
         FOREACH n IN ARRAY ack_all(ids, tokens, results, now_ms) LOOP
             SELECT * INTO answer FROM change_one(
-                ROW(-n, {ack}, ids[n], coalesce(tokens[n], tokens[1]), false, NULL, 0, 'succeeded', NULL, NULL, NULL)::change, results[n], now_ms);
+                ROW(-n, {ack}, ids[n], coalesce(tokens[n], tokens[1]), false, NULL, 0, 'succeeded', NULL, NULL, NULL, NULL)::change, results[n],
+                now_ms);
             RETURN NEXT answer.v;
         END LOOP;
     END IF;

@@ -28,18 +28,30 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION announce(given_now bigint, id text, words bytea, ttl_ms bigint) RETURNS void LANGUAGE plpgsql {path} AS $$
+-- Keeps a worker on the list for a while, or takes it off; the orders left for it.
+CREATE OR REPLACE FUNCTION put_worker(given_now bigint, id text, words bytea, ttl_ms bigint) RETURNS TABLE (orders bytea)
+LANGUAGE plpgsql {path} AS $$
+#variable_conflict use_column
 DECLARE
     now_ms bigint := time_ms(given_now);
 BEGIN
     IF ttl_ms <= 0 THEN
         DELETE FROM workers WHERE worker_id = id;
     ELSE
+        RETURN QUERY
         INSERT INTO workers AS w (worker_id, record, started_at, seen_at, expires_at)
         VALUES (id, words, now_ms, now_ms, now_ms + ttl_ms)
         ON CONFLICT (worker_id) DO UPDATE
-        SET record = excluded.record, seen_at = excluded.seen_at, expires_at = excluded.expires_at;
+        SET record = excluded.record, seen_at = excluded.seen_at, expires_at = excluded.expires_at
+        RETURNING w.orders;
     END IF;
+END $$;
+
+-- Leaves orders for a worker; false if there is no such worker.
+CREATE OR REPLACE FUNCTION order_worker(id text, words bytea) RETURNS boolean LANGUAGE plpgsql {path} AS $$
+BEGIN
+    UPDATE workers SET orders = words WHERE worker_id = id;
+    RETURN FOUND;
 END $$;
 
 CREATE OR REPLACE FUNCTION all_workers(given_now bigint)

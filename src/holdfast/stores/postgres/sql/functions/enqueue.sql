@@ -53,6 +53,7 @@ BEGIN
     IF request_ids IS NOT NULL THEN
         RETURN QUERY SELECT * FROM enqueue_each(
             now_ms, ids, payloads, all_headers, policies, shape_of, queues, types, priorities, lane_of, due_of, request_ids);
+        PERFORM note_deadlines(ids, policies);
         RETURN;
     END IF;
     IF first_due IS NULL THEN
@@ -86,6 +87,20 @@ BEGIN
     END IF;
     IF coalesce(cardinality(recorded), 0) < cardinality(ids) THEN
         RETURN QUERY SELECT * FROM known_tasks(ids, payloads, shape_of, types, coalesce(recorded, '{}'));
+    END IF;
+    IF policies IS NOT NULL THEN
+        PERFORM note_deadlines(ids, policies);
+    END IF;
+END $$;
+
+-- Remembers until when these tasks must have begun, as it stands in what was recorded of them, perhaps by an earlier call.
+CREATE OR REPLACE FUNCTION note_deadlines(ids uuid[], policies text[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF strpos(array_to_string(policies, ''), '"expires_ms"') > 0 THEN
+        INSERT INTO deadlines (starts_by, task_id)
+        SELECT deadline(t.created_at, t.policy), t.task_id FROM tasks t
+        WHERE t.task_id = ANY (ids) AND deadline(t.created_at, t.policy) IS NOT NULL
+        ON CONFLICT DO NOTHING;
     END IF;
 END $$;
 

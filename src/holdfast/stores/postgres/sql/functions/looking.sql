@@ -74,15 +74,16 @@ BEGIN
     END IF;
 END $$;
 
--- Numbers of tasks by queue and state; of ready ones also when the oldest became so.
-CREATE OR REPLACE FUNCTION counts(given_now bigint)
-RETURNS TABLE (queue text, state text, number bigint, oldest_ms bigint) LANGUAGE plpgsql {look} AS $$
+-- Numbers of tasks by queue and state; of ready ones also for how long the oldest has been so. A row without a state has the
+-- step of a queue that is not the usual, or else says that the queue is paused.
+CREATE OR REPLACE FUNCTION depths(given_now bigint)
+RETURNS TABLE (queue text, state text, number bigint, oldest_ms bigint, step_ms bigint) LANGUAGE plpgsql {look} AS $$
 #variable_conflict use_column
 DECLARE
     now_ms bigint := time_ms(given_now);
 BEGIN
     RETURN QUERY
-    SELECT l.queue, n.state, sum(n.number)::bigint, max(now_ms - n.rank - l.priority * {step_ms}::bigint)
+    SELECT l.queue, n.state, sum(n.number)::bigint, max(now_ms - n.rank - l.priority * {step_ms}::bigint), NULL::bigint
     FROM (
         SELECT lane, {ready} AS state, count(*) AS number, min(rank) AS rank FROM ready GROUP BY lane
         UNION ALL
@@ -94,7 +95,9 @@ BEGIN
     ) n JOIN lanes l ON l.lane = n.lane
     GROUP BY l.queue, n.state HAVING sum(n.number) > 0
     UNION ALL
-    SELECT queue, NULL, NULL, NULL FROM paused;
+    SELECT queue, NULL, NULL, NULL, NULL FROM paused
+    UNION ALL
+    SELECT queue, NULL, NULL, NULL, step_ms FROM steps;
 END $$;
 
 CREATE OR REPLACE FUNCTION all_discards(most integer)

@@ -12,7 +12,10 @@ BEGIN
     WHERE t.task_id = ANY (ids) AND t.request_id IS NOT NULL AND l.lane = t.lane
       AND q.queue = l.queue AND q.request_id = t.request_id AND q.task_id = t.task_id;
     DELETE FROM attempts WHERE task_id = ANY (ids);
-    DELETE FROM tasks WHERE task_id = ANY (ids);
+    WITH gone AS (
+        DELETE FROM tasks WHERE task_id = ANY (ids) RETURNING task_id, deadline(created_at, policy) AS starts_by
+    )
+    DELETE FROM deadlines d USING gone g WHERE d.starts_by = g.starts_by AND d.task_id = g.task_id;
 END $$;
 
 CREATE OR REPLACE FUNCTION prune(

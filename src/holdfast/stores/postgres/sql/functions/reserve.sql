@@ -1,15 +1,17 @@
 -- Claims ready tasks, lowest rank first, and settles the last batch before it.
 
 -- Lanes of a queue that have something to claim, and from where on: a floor that the claimer remembers counts if nothing
--- was put back into the lane since, else the lane's own.
+-- was put back into the lane since, else the lane's own. Shifts are what to add to the ranks of each to compare them, where
+-- a level of priority has a worth of its own (NULL for the usual).
 CREATE OR REPLACE FUNCTION open_lanes(
-    queue_name text, known_types text[], floor_lanes integer[], floor_turns integer[], floor_ranks bigint[], floor_ids uuid[],
-    OUT numbers integer[], OUT turns integer[], OUT floors bigint[], OUT ranks bigint[], OUT ids uuid[]
+    queue_name text, queue_step_ms bigint, known_types text[], floor_lanes integer[], floor_turns integer[], floor_ranks bigint[],
+    floor_ids uuid[],
+    OUT numbers integer[], OUT turns integer[], OUT floors bigint[], OUT ranks bigint[], OUT ids uuid[], OUT shifts bigint[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(l.lane), array_agg(l.turn), array_agg(l.floor), array_agg(coalesce(f.rank, l.floor)),
-           array_agg(coalesce(f.id, {lowest_id}))
-    INTO numbers, turns, floors, ranks, ids
+           array_agg(coalesce(f.id, {lowest_id})), array_agg(coalesce(l.priority * ({step_ms} - queue_step_ms), 0))
+    INTO numbers, turns, floors, ranks, ids, shifts
     FROM lanes l
     LEFT JOIN unnest(floor_lanes, floor_turns, floor_ranks, floor_ids) f (lane, turn, rank, id)
         ON f.lane = l.lane AND f.turn = l.turn AND f.rank >= l.floor
@@ -23,7 +25,7 @@ END $$;
 CREATE OR REPLACE FUNCTION take_from_lane(
     wanted integer, lane_number integer, from_rank bigint, from_id uuid, by_claim text, by_worker text, by_call text,
     under_epoch bigint, given_now bigint, lease_ms bigint,
-    OUT got share, OUT ids uuid[], OUT attempts integer[], OUT deliveries integer[]
+    OUT got share, OUT ids uuid[], OUT attempts integer[], OUT deliveries integer[], OUT claimed_at bigint
 ) LANGUAGE plpgsql AS $$
 BEGIN
     WITH moment AS MATERIALIZED (SELECT time_ms(given_now) AS now_ms), picked AS MATERIALIZED (
@@ -39,19 +41,20 @@ BEGIN
                by_worker, by_call
         FROM picked p, moment m
     )
-    SELECT array_agg(p.task_id), array_agg(p.attempt + 1), array_agg(p.deliveries + 1), min(p.rank), max(p.rank)
-    INTO ids, attempts, deliveries, got.first_rank, got.last_rank
+    SELECT array_agg(p.task_id), array_agg(p.attempt + 1), array_agg(p.deliveries + 1), min(p.rank), max(p.rank),
+           (SELECT now_ms FROM moment)
+    INTO ids, attempts, deliveries, got.first_rank, got.last_rank, claimed_at
     FROM picked p;
     got.lane := lane_number;
     got.taken := coalesce(cardinality(ids), 0);
     got.last_id := ids[got.taken];
 END $$;
 
--- From several lanes, merged by rank. The first of all lanes together are looked up first and locked then, so that no more is
+-- From several lanes, merged by rank as the queue's step has it. The first of all lanes together are looked up first and locked then, so that no more is
 -- locked than is claimed; only if others have locked some of these, each lane is gone through with locks.
 CREATE OR REPLACE FUNCTION take_from_lanes(
-    wanted integer, numbers integer[], from_ranks bigint[], from_ids uuid[], by_claim text, by_worker text, by_call text,
-    under_epoch bigint, given_now bigint, lease_ms bigint
+    wanted integer, numbers integer[], from_ranks bigint[], from_ids uuid[], shifts bigint[], by_claim text, by_worker text,
+    by_call text, under_epoch bigint, given_now bigint, lease_ms bigint
 ) RETURNS share[] LANGUAGE plpgsql AS $$
 DECLARE
     got share[];
@@ -60,12 +63,12 @@ DECLARE
     seen integer;
 BEGIN
     WITH moment AS MATERIALIZED (SELECT time_ms(given_now) AS now_ms), candidates AS MATERIALIZED (
-        SELECT r.place FROM unnest(numbers, from_ranks, from_ids) f (lane, rank, id)
+        SELECT r.place FROM unnest(numbers, from_ranks, from_ids, shifts) f (lane, rank, id, shift)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, ready.rank, ready.task_id FROM ready
             WHERE ready.lane = f.lane AND (ready.rank, ready.task_id) >= (f.rank, f.id)
             ORDER BY ready.rank, ready.task_id LIMIT wanted
-        ) r ORDER BY r.rank, r.task_id LIMIT wanted
+        ) r ORDER BY r.rank + f.shift, r.task_id LIMIT wanted
     ), picked AS MATERIALIZED (
         SELECT r.ctid AS place, r.* FROM candidates c JOIN ready r ON r.ctid = c.place FOR UPDATE OF r SKIP LOCKED
     ), gone AS (
@@ -85,7 +88,7 @@ BEGIN
         RETURN got;
     END IF;
     WITH moment AS MATERIALIZED (SELECT time_ms(given_now) AS now_ms), locked AS MATERIALIZED (
-        SELECT r.* FROM unnest(numbers, from_ranks, from_ids) f (lane, rank, id)
+        SELECT r.*, f.shift FROM unnest(numbers, from_ranks, from_ids, shifts) f (lane, rank, id, shift)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, ready.* FROM ready
             WHERE ready.lane = f.lane AND (ready.rank, ready.task_id) >= (f.rank, f.id)
@@ -93,7 +96,7 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ) r
     ), picked AS MATERIALIZED (
-        SELECT * FROM locked ORDER BY rank, task_id LIMIT wanted - taken
+        SELECT * FROM locked ORDER BY rank + shift, task_id LIMIT wanted - taken
     ), gone AS (
         DELETE FROM ready r USING picked p WHERE r.ctid = p.place
     ), held AS (
@@ -122,18 +125,20 @@ $$;
 --   bell       to be rung (headers)
 --   floor      to be remembered: lane, deliveries is the turn, number the rank, task_id
 --   task       claimed; number is the epoch
-CREATE OR REPLACE FUNCTION reserve(
+CREATE OR REPLACE FUNCTION exchange(
     given_now bigint, map_version bigint, ids uuid[], tokens text[], results bytea[], others json, other_results bytea[],
     claim text, worker text, call text, queues text[], limits integer[], max_tasks integer, lease_ms bigint, known_types text[],
     floor_lanes integer[], floor_turns integer[], floor_ranks bigint[], floor_ids uuid[]
 ) RETURNS TABLE (kind text, lane integer, task_id text, attempt integer, deliveries integer, number bigint, created_at bigint,
-                 payload bytea, headers text, policy text) LANGUAGE plpgsql {path} AS $$
+                 claimed_at bigint, payload bytea, headers text, policy text) LANGUAGE plpgsql {path} AS $$
 #variable_conflict use_column
 DECLARE
     now_ms bigint := time_ms(given_now);
     newer bigint := newer_map(map_version);
     current_epoch bigint;
     closed text[];
+    stepped boolean;
+    step_of bigint[];            -- of each queue, NULL for the usual
     holds boolean;
     left_over integer := max_tasks;
     wanted integer;
@@ -164,16 +169,20 @@ BEGIN
     IF max_tasks <= 0 OR cardinality(queues) = 0 THEN
         RETURN;
     END IF;
+    SELECT (SELECT array_agg(queue) FROM paused), EXISTS (SELECT FROM steps) INTO closed, stepped;
+    IF stepped THEN
+        SELECT array_agg(s.step_ms ORDER BY q.n) INTO step_of
+        FROM unnest(queues) WITH ORDINALITY q (queue, n) LEFT JOIN steps s ON s.queue = q.queue;
+    END IF;
     holds := EXISTS (SELECT FROM claims c WHERE c.claim_id = claim);
     IF NOT holds OR (call IS NOT NULL AND NOT EXISTS (SELECT FROM claims c WHERE c.claim_id = claim AND c.call_id = call)) THEN
         current_epoch := upkeep_epoch();
-        SELECT array_agg(queue) INTO closed FROM paused;
         FOR round IN 1..2 LOOP
             FOR n IN 1..cardinality(queues) LOOP
                 CONTINUE WHEN queues[n] = ANY (closed) OR (round = 2 AND limits[n] >= max_tasks);
                 wanted := CASE round WHEN 1 THEN least(limits[n], left_over) ELSE left_over END;
                 CONTINUE WHEN wanted <= 0;
-                sight := open_lanes(queues[n], known_types, floor_lanes, floor_turns, floor_ranks, floor_ids);
+                sight := open_lanes(queues[n], step_of[n], known_types, floor_lanes, floor_turns, floor_ranks, floor_ids);
                 CONTINUE WHEN sight.numbers IS NULL;
                 IF cardinality(sight.numbers) = 1 THEN
                     took := take_from_lane(wanted, sight.numbers[1], sight.ranks[1], sight.ids[1], claim, worker, call, current_epoch,
@@ -186,8 +195,8 @@ BEGIN
                     END IF;
                 ELSE
                     holds := true;
-                    got := take_from_lanes(wanted, sight.numbers, sight.ranks, sight.ids, claim, worker, call, current_epoch, given_now,
-                                           lease_ms);
+                    got := take_from_lanes(wanted, sight.numbers, sight.ranks, sight.ids, sight.shifts, claim, worker, call,
+                                           current_epoch, given_now, lease_ms);
                 END IF;
                 FOREACH part IN ARRAY got LOOP
                     CONTINUE WHEN part.taken = 0;
@@ -217,7 +226,7 @@ BEGIN
         -- Whoever gets all it asked for may leave something behind: then the next worker should have a look.
         IF left_over <= 0 THEN
             FOREACH queue_name IN ARRAY full_queues LOOP
-                sight := open_lanes(queue_name, NULL, floor_lanes, floor_turns, floor_ranks, floor_ids);
+                sight := open_lanes(queue_name, NULL, NULL, floor_lanes, floor_turns, floor_ranks, floor_ids);
                 IF sight.numbers IS NOT NULL THEN
                     kind := 'bell';
                     headers := queue_name;
@@ -229,15 +238,16 @@ BEGIN
     -- In the order in which to start it.
     IF holds THEN
         RETURN QUERY
-        SELECT 'task', c.lane, encode(uuid_send(c.task_id), 'hex'), c.attempt, c.deliveries, c.epoch, t.created_at, t.payload,
-               t.headers, t.policy
+        SELECT 'task', c.lane, encode(uuid_send(c.task_id), 'hex'), c.attempt, c.deliveries, c.epoch, t.created_at, c.claimed_at,
+               t.payload, t.headers, t.policy
         FROM claims c JOIN tasks t ON t.task_id = c.task_id JOIN lanes l ON l.lane = c.lane
         WHERE c.claim_id = claim
-        ORDER BY array_position(queues, l.queue), t.rank, t.task_id;
+        ORDER BY array_position(queues, l.queue),
+                 t.rank + coalesce(l.priority * ({step_ms} - step_of[array_position(queues, l.queue)]), 0), t.task_id;
     ELSIF left_over < max_tasks THEN
         RETURN QUERY
-        SELECT 'task', (alone.got).lane, encode(uuid_send(t.task_id), 'hex'), u.attempt, u.deliveries, current_epoch, t.created_at, t.payload,
-               t.headers, t.policy
+        SELECT 'task', (alone.got).lane, encode(uuid_send(t.task_id), 'hex'), u.attempt, u.deliveries, current_epoch, t.created_at,
+               alone.claimed_at, t.payload, t.headers, t.policy
         FROM unnest(alone.ids, alone.attempts, alone.deliveries) u (id, attempt, deliveries) JOIN tasks t ON t.task_id = u.id;
     END IF;
 END $$;

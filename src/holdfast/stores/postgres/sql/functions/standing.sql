@@ -21,6 +21,11 @@ LEFT JOIN claims c ON c.task_id = t.task_id
 LEFT JOIN scheduled s ON s.task_id = t.task_id
 LEFT JOIN finished f ON f.task_id = t.task_id;
 
+-- When a task must have begun, NULL if it has no such deadline.
+CREATE OR REPLACE FUNCTION deadline(created_at bigint, policy text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT created_at + substring(policy FROM '"expires_ms":([0-9]+)')::bigint
+$$;
+
 -- The server's time in ms, or the one that a test hands in.
 CREATE OR REPLACE FUNCTION time_ms(given bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN

@@ -74,11 +74,43 @@ BEGIN
     WHERE c.expires_at <= now_ms ORDER BY c.expires_at, t.rank, c.task_id LIMIT most;
 END $$;
 
+-- Tasks that no worker ever began and that should have begun by now, the oldest deadline first. Deadlines that do not count
+-- any more, because the task has begun or ended, are cleared away where they are met.
+CREATE OR REPLACE FUNCTION overdue(given_now bigint, most integer) RETURNS TABLE (task_id text) LANGUAGE plpgsql {path} AS $$
+#variable_conflict use_column
+DECLARE
+    now_ms bigint := time_ms(given_now);
+BEGIN
+    LOOP
+        DELETE FROM deadlines d USING (
+            SELECT p.starts_by, p.task_id FROM deadlines p WHERE p.starts_by <= now_ms ORDER BY p.starts_by, p.task_id LIMIT most
+        ) passed
+        WHERE d.starts_by = passed.starts_by AND d.task_id = passed.task_id AND NOT EXISTS (
+            SELECT FROM standing t WHERE t.task_id = passed.task_id AND t.deliveries = 0 AND target(t.state, {expire}, false) IS NOT NULL
+        );
+        EXIT WHEN NOT FOUND;
+    END LOOP;
+    RETURN QUERY
+    SELECT encode(uuid_send(d.task_id), 'hex') FROM deadlines d
+    WHERE d.starts_by <= now_ms ORDER BY d.starts_by, d.task_id LIMIT most;
+END $$;
+
 CREATE OR REPLACE FUNCTION pause(queue_name text, stops boolean) RETURNS void LANGUAGE plpgsql {path} AS $$
 BEGIN
     IF stops THEN
         INSERT INTO paused (queue) VALUES (queue_name) ON CONFLICT DO NOTHING;
     ELSE
         DELETE FROM paused WHERE queue = queue_name;
+    END IF;
+END $$;
+
+-- What a level of priority is worth in a queue from now on, for what waits there too.
+CREATE OR REPLACE FUNCTION set_step(queue_name text, new_step_ms bigint) RETURNS void LANGUAGE plpgsql {path} AS $$
+BEGIN
+    IF new_step_ms = {step_ms} THEN
+        DELETE FROM steps WHERE queue = queue_name;
+    ELSE
+        INSERT INTO steps (queue, step_ms) VALUES (queue_name, new_step_ms)
+        ON CONFLICT (queue) DO UPDATE SET step_ms = excluded.step_ms;
     END IF;
 END $$;

@@ -1,14 +1,3 @@
 -- oldest code: 1
--- What the code calls. Each is one statement for its caller, and so one round trip and one transaction.
--- include: functions/standing.sql
--- include: functions/enqueue.sql
--- include: functions/changes.sql
--- include: functions/reserve.sql
--- include: functions/extend.sql
--- include: functions/completing.sql
--- include: functions/kept.sql
--- include: functions/upkeep.sql
--- include: functions/prune.sql
--- include: functions/duties.sql
--- include: functions/looking.sql
--- include: functions/partitions.sql
+-- The functions. Those of today, which a later step makes, replace all that this step has made: whoever takes it now takes
+-- that one in the same transaction.
