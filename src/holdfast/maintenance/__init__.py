@@ -1,1 +1,1 @@
-"""What must happen although nobody asked: promote, requeue, prune. One owner at a time, with an epoch."""
+"""What must happen although nobody asked: promote, tick, requeue, expire, prune. One owner at a time, with an epoch."""

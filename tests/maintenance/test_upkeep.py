@@ -1,0 +1,69 @@
+"""The loop around the chores: it ends when it is told to, whatever happens in that moment, and every ring is heard."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.core.task import NewTask, State
+from holdfast.errors import HoldfastError, StaleEpoch, StoreUnavailable
+from holdfast.maintenance.service import Upkeep
+from holdfast.stores.contract import UPKEEP_DUTY, Promoted, Retention, Store
+from holdfast.stores.open import open_store
+from holdfast.testing.wrapping import PassingStore
+
+
+class Interfering(PassingStore):
+    """Lets something happen at the first promotion."""
+
+    def __init__(self, inner: Store, happening: Callable[[], HoldfastError]) -> None:
+        super().__init__(inner)
+        self._happening = happening
+
+    def partitions(self) -> list[Store]:
+        return [self]
+
+    async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
+        raise self._happening()
+
+
+@pytest.mark.parametrize("error", [StaleEpoch("owned by another"), StoreUnavailable("away")])
+def test_it_ends_although_it_loses_its_duty_in_the_moment_in_which_it_is_told_to(error: HoldfastError) -> None:
+    async def run() -> None:
+        def happen() -> HoldfastError:
+            upkeep.cancel()
+            return error
+
+        store = Interfering(open_store("sqlite://"), happen)
+        upkeep = asyncio.create_task(Upkeep(store, "me", Retention(), random_unit=random.random).run())
+        done, _ = await asyncio.wait([upkeep], timeout=20)
+        assert done == {upkeep}
+        assert (await store.hold_duty(UPKEEP_DUTY, "", 0)).owner != "me"
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_delayed_task_is_promoted_in_time_beside_the_schedules() -> None:
+    async def run() -> None:
+        store = open_store("sqlite://")
+        upkeep = asyncio.create_task(Upkeep(store, "me", Retention(), random_unit=random.random).run())
+        async with asyncio.timeout(10):
+            while not (await store.hold_duty(UPKEEP_DUTY, "", 0)).owner:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            late: list[int] = []
+            for number in range(20):  # rung for each: what is due now is due earlier than anything before
+                task_id = f"{number:032x}"
+                await store.enqueue([NewTask(task_id=task_id, type="t", queue="q", payload=b"{}", delay_ms=30)])
+                while (task := (await store.get([task_id]))[0]) is None or task.state is not State.READY:  # noqa: ASYNC110
+                    await asyncio.sleep(0.002)
+                late.append((await store.schedules(0)).now_ms - task.run_at_ms)
+        assert sorted(late)[10] < 500  # half of them by a poll would be late by more
+        upkeep.cancel()
+        await asyncio.gather(upkeep, return_exceptions=True)
+        await store.close()
+
+    asyncio.run(run())
