@@ -18,6 +18,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
+#: `HOLDFAST_FULL_TESTS=1`: the whole of some tests, which takes minutes, and times that hold on a quiet machine only.
+FULL = bool(os.environ.get("HOLDFAST_FULL_TESTS"))
 _PAUSE_S = 0.01
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast import Cancel, ClaimLost, Snooze, UsageError, current
 from holdfast.core.lifecycle import Change, Event
-from holdfast.core.retry import RetryPolicy
-from holdfast.worker.execute import MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS, describe, run_coroutine, run_function
+from holdfast.core.policy import RunPolicy
+from holdfast.worker.execute import run_coroutine, run_function
+from holdfast.worker.failure import MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS, describe
 from holdfast.worker.run import Ending, Run
 from tests.worker.rig import claimed, run_of
 
@@ -53,7 +54,7 @@ def test_an_error_is_retried_until_the_attempts_are_used_up() -> None:
 
 
 def test_errors_to_give_up_on_are_not_retried() -> None:
-    task = claimed(policy=RetryPolicy(give_up_on=("builtins.LookupError",)))
+    task = claimed(policy=RunPolicy(give_up_on=("builtins.LookupError",)))
     change = settled(run_of(raises(KeyError("gone")), task))
     assert (change.event, change.reason) == (Event.BURY, "not_retryable")
 

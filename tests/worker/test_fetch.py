@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from holdfast.core.lifecycle import Change
-from holdfast.core.task import State
+from holdfast.core.task import NewTask, State
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import Reserve, Reserved
 from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
 from holdfast.testing.faulty import Faults, FaultyStore
 from holdfast.testing.wrapping import PassingStore
-from tests.worker.rig import Rig
+from holdfast.worker.messages import RungInVain
+from tests.worker.rig import IDS, Rig
 
 
 async def nothing() -> None:
@@ -172,5 +174,53 @@ def test_a_task_enqueued_to_an_idle_child_is_picked_up_by_the_bell(monkeypatch: 
             await rig.until(State.SUCCEEDED, count)
         rig.fetcher.quiet()
         await working
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("some_types_only", [True, False])
+def test_a_ring_that_brings_nothing_is_passed_on_to_children_for_other_types(
+    monkeypatch: pytest.MonkeyPatch, some_types_only: bool
+) -> None:
+    monkeypatch.setattr("holdfast.worker.fetch.SAFETY_POLL_MS", 3_600_000)
+
+    async def scenario() -> None:
+        rig = Rig(nothing, some_types_only=some_types_only)
+        working = asyncio.create_task(rig.fetcher.run())
+        await asyncio.sleep(0.02)
+        other = NewTask(task_id=IDS.task_id(), type="other", queue="default", payload=b"{}")
+        await rig.store.enqueue([other])
+        await rig.enqueue(1)
+        await rig.until(State.SUCCEEDED, 1)
+        await rig.store.enqueue([msgspec.structs.replace(other, task_id=IDS.task_id())])
+        await asyncio.sleep(0.1)
+        assert (RungInVain() in rig.news) is some_types_only
+        rig.fetcher.quiet()
+        await working
+        await rig.store.close()
+
+    asyncio.run(scenario())
+
+
+class _Deaf(PassingStore):
+    """Its bells are never heard."""
+
+    async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+
+def test_a_child_that_is_told_to_look_needs_no_bell() -> None:
+    async def scenario() -> None:
+        rig = Rig(nothing, store=_Deaf(open_store("sqlite://")))
+        working = asyncio.create_task(rig.fetcher.run())
+        for count in range(1, 4):
+            await asyncio.sleep(0.02)
+            await rig.enqueue(1)
+            rig.fetcher.look()
+            await rig.until(State.SUCCEEDED, count)
+        rig.fetcher.quiet()
+        await working
+        await rig.store.close()
 
     asyncio.run(scenario())

@@ -345,6 +345,30 @@ def test_a_cancellation_waits_until_the_result_is_kept(url: str, ending: Ending)
     bench(scenario, url, _SlowToKeep)
 
 
+def test_an_interrupted_thread_waits_until_the_result_is_kept(url: str) -> None:
+    async def scenario(at: Bench) -> None:
+        store = at.store
+        assert isinstance(store, _SlowToKeep)
+
+        def in_thread() -> None:
+            current().once("k-1", lambda: 7)
+            raise AssertionError("was interrupted")
+
+        run = await at.begin(in_thread)
+        finishing = asyncio.create_task(at.finish(run))
+        await store.asked.wait()
+        run.end(Ending.CANCELLED)
+        await asyncio.sleep(0.01)
+        assert not finishing.done()
+        store.allowed.set()
+        change = await finishing
+        assert change is not None
+        assert change.event is Event.STOP
+        assert await store.kept("k-1") == b"7"
+
+    bench(scenario, url, _SlowToKeep)
+
+
 def test_a_step_that_snoozes_is_not_done(url: str) -> None:
     def in_thread() -> None:
         current().once("k-1", lambda: Snooze("5s"))

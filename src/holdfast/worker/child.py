@@ -11,28 +11,40 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.clock import SystemClock
 from holdfast.core.fairness import parse_queues
 from holdfast.core.ids import IdSource
+from holdfast.core.lifecycle import Change
 from holdfast.errors import BadApp, HoldfastError
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store, redacted
 from holdfast.worker import messages
 from holdfast.worker.channel import ChildEnd
-from holdfast.worker.fetch import Claims, Fetcher
-from holdfast.worker.lanes import LoopLane, ThreadLane
-from holdfast.worker.loading import App, load_app
+from holdfast.worker.counting import Counting, Watchable
+from holdfast.worker.ends import Ends
+from holdfast.worker.execute import run_coroutine, run_function
+from holdfast.worker.fetch import LONGEST_POLL_MS, Claims, Fetcher
+from holdfast.worker.lanes import Finish, LoopLane, ThreadLane
+from holdfast.worker.lifespan import opened
+from holdfast.worker.loading import App, TaskType, load_app
 from holdfast.worker.logs import set_up_logging
+from holdfast.worker.middleware import Surrounded
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.pulse import Pulse
-from holdfast.worker.run import Ending, Run
+from holdfast.worker.run import Ending, Run, Workplace
 from holdfast.worker.slots import Slots
+from holdfast.worker.tracing import Tracing, flush_spans
+from holdfast.worker.wear import Wear
 
 _log = logging.getLogger("holdfast.worker")
 
-#: How long coroutines may clean up after they were told that the worker stops.
-CLEANUP_S = 1.0
+#: How long coroutines may clean up after they were told that the worker stops; the supervisor waits little longer.
+CLEANUP_S = 0.25
+#: How long after that threads may take; most are in a call that hears nothing of it.
+THREADS_S = 0.05
 #: At most this long, and at most half a lease, a child outlives its supervisor.
 ORPHAN_S = 5.0
 
@@ -43,42 +55,77 @@ class Child:
     def __init__(self, app: App, start: messages.Start, lease_ms: int, channel: ChildEnd) -> None:
         clock = SystemClock()
         options = start.options
+        self._app = app
+        self._alone = start.alone
+        self._worker_id = start.worker_id
         self._loop = asyncio.get_running_loop()
         self._channel = channel
-        self._store = _store_of(app, options.url or app.url)
         self._lease_ms = lease_ms
-        self._slots = Slots(self._loop, options.concurrency, slow_start=start.slow_start)
-        self._loop_lane = LoopLane(self._loop, self._slots.finish)
-        self._thread_lane = ThreadLane(self._loop, self._slots.finish)
-        self._pulse = Pulse(self._slots, lease_ms, clock, channel.send)
+        self._counting = Counting.by(options, channel.send)
+        self._workplace = Workplace(_store_of(app, options.url or app.url, self._counting), self._loop, lease_ms)
+        self._slots = Slots(
+            self._loop,
+            1 if start.alone else options.concurrency,
+            slow_start=start.slow_start,
+            on_end=Ends(self._loop, channel.send).note,
+        )
         self._fetcher = Fetcher(
-            self._store,
+            self._workplace,
             self._slots,
             Claims(
                 start.worker_id,
                 lease_ms,
                 parse_queues(options.queues),
-                app.task_types,
+                _types_for(app, alone=start.alone),
                 IdSource(clock.now_ms, os.urandom),
+                _longest_poll_ms(options),
+                some_types_only=len({task_type.alone for task_type in app.task_types.values()}) > 1,
             ),
             clock,
-            tell=channel.send,
-            start=self._start,
+            tell=channel.send if self._counting is None else self._counting.tell,
+            start=self._start if self._counting is None else partial(self._start_counted, self._counting),
+            wear=Wear.by(options),
         )
+        self._pulse = Pulse(self._slots, self._fetcher, lease_ms, clock, channel.send)
+        self._opening: asyncio.Task[Any] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Works until it is told to leave and everything is settled."""
         threading.Thread(target=self._listen, name="holdfast-control", daemon=True).start()
-        pulse = asyncio.create_task(self._pulse.run())
+        self._opening = asyncio.current_task()
+        try:
+            async with opened(self._app) as state:
+                self._opening = None
+                self._workplace.state = state
+                await self._work()
+        except asyncio.CancelledError:
+            _log.info("told to leave before the lifespan was open")
+        if self._counting is not None:
+            await self._counting.report()
+        await self._channel.send(messages.Drained(self._fetcher.released))
+        await self._workplace.store.close()
+        await flush_spans()
+
+    async def _work(self) -> None:
+        tracing = Tracing.of(self._app, self._worker_id)
+        self._loop_lane, self._thread_lane = _lanes(self._app, self._loop, self._slots.finish, tracing)
+        beside = [asyncio.create_task(self._pulse.run())]
+        if self._counting is not None:
+            self._counting.watch(self._slots)
+            beside.append(asyncio.create_task(self._counting.run()))
         try:
             await self._fetcher.run()
         finally:
-            pulse.cancel()
-        await self._channel.send(messages.Drained(self._fetcher.released))
-        await self._store.close()
+            for task in beside:
+                task.cancel()
 
     def _start(self, run: Run) -> None:
+        lane = self._loop_lane if run.type.is_async else self._thread_lane
+        lane.start(run)
+
+    def _start_counted(self, counting: Counting, run: Run) -> None:
+        run.began_at_ns = counting.now_ns
         lane = self._loop_lane if run.type.is_async else self._thread_lane
         lane.start(run)
 
@@ -101,17 +148,27 @@ class Child:
                     _log.warning("task %s: the claim is lost (%s); stopping it", run.task.task_id, reason)
             case messages.CancelRequested(keys):
                 self._slots.end(keys, Ending.CANCELLED)
+            case messages.Look():
+                self._fetcher.look()
+            case messages.Resize(concurrency) if not self._alone:
+                self._slots.resize(concurrency)
             case messages.Quiet():
                 self._fetcher.quiet()
+                self._stop_opening()
             case messages.Stop():
                 self._leave(orphaned=False)
 
+    def _stop_opening(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+
     def _leave(self, orphaned: bool) -> None:
+        self._stop_opening()
         if self._leaving is None:
             self._leaving = self._loop.create_task(self._hand_back(orphaned))
 
     async def _hand_back(self, orphaned: bool) -> None:
-        """Coroutines are cancelled and settle; threads cannot be.
+        """Coroutines are cancelled and settle, as do threads that heed the exception in time.
 
         What threads still run is released by the supervisor after this process has ended, so that no two
         workers run it at once; only an orphan has to do that itself.
@@ -121,6 +178,7 @@ class Child:
         coroutines = [run.handle for run in self._slots.running.values() if run.handle is not None]
         if coroutines:
             await asyncio.wait(coroutines, timeout=CLEANUP_S)
+        await self._slots.until_none_runs(THREADS_S)
         self._slots.abandon(release=orphaned)
 
 
@@ -131,7 +189,34 @@ def _hello(app: App, start: messages.Start) -> messages.Hello:
         lease_ms=options.lease_ms or app.lease_ms,
         retention=app.retention,
         types=tuple(sorted(app.task_types)),
+        alone=tuple(sorted(_types_for(app, alone=True))),
+        schedules=tuple(getattr(app, "declared_schedules", ())),
     )
+
+
+def _types_for(app: App, *, alone: bool) -> dict[str, TaskType]:
+    """The types that run one at a time, or all others."""
+    return {name: task_type for name, task_type in app.task_types.items() if task_type.alone is alone}
+
+
+def _lanes(
+    app: App, loop: asyncio.AbstractEventLoop, finish: Finish, traced: Tracing
+) -> tuple[LoopLane, LoopLane | ThreadLane[Run, Change | None]]:
+    """Where coroutines run and where functions do; inside of middleware, both begin on the event loop.
+
+    Made when the lifespan is open: that is where many set up their tracing.
+    """
+    if app.middlewares:
+        lane = LoopLane(loop, traced.coroutine(Surrounded(loop, app.middlewares).perform), finish)
+        return lane, lane
+    return LoopLane(loop, traced.coroutine(run_coroutine), finish), ThreadLane(
+        loop, traced.function(run_function), finish
+    )
+
+
+def _longest_poll_ms(options: WorkerOptions) -> int:
+    """Whoever asks for its health hears soon enough that the store answers, also while there is nothing to do."""
+    return LONGEST_POLL_MS if options.health is None else min(LONGEST_POLL_MS, options.ready_within_ms // 3)
 
 
 def _load(start: messages.Start) -> Any:
@@ -145,8 +230,12 @@ def _load(start: messages.Start) -> Any:
     return app
 
 
-def _store_of(app: App, url: str) -> Store:
-    return app.store if app.url == url else open_store(url)
+def _store_of(app: App, url: str, counting: Counting | None) -> Store:
+    if counting is not None and isinstance(app, Watchable):
+        app.watch_stores(counting.observed)  # what its tasks enqueue is counted too
+    if app.url == url:
+        return app.store
+    return open_store(url) if counting is None else counting.observed(open_store(url))
 
 
 async def _work(app: App, start: messages.Start, lease_ms: int, channel: ChildEnd) -> None:
@@ -168,6 +257,7 @@ def _run(channel: ChildEnd) -> int:
     if channel.receive() is None:
         return 1
     gc.freeze()  # what was imported stays: no collection needs to look at it again
+    gc.set_threshold(10_000)  # a batch of runs is no reason to look for garbage
     try:
         # Never closed: that would wait for coroutines that do not heed their cancellation.
         asyncio.Runner(loop_factory=_loop_factory()).run(_work(app, start, hello.lease_ms, channel))

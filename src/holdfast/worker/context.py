@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from holdfast.clock import SystemClock
 from holdfast.core.durations import Duration
 from holdfast.core.tokens import fencing_token
-from holdfast.errors import BadOption, ClaimLost, UsageError
+from holdfast.errors import ClaimLost, UsageError
 from holdfast.worker.once import KEEP, Once
+from holdfast.worker.report import report_of
 from holdfast.worker.run import Ending, Run
 from holdfast.worker.transaction import Transaction, set_result
 
@@ -25,7 +23,8 @@ R = TypeVar("R")
 #: The run of the task that this code belongs to.
 current_run: ContextVar[Run] = ContextVar("holdfast_run")
 
-_MAX_NOTE = 500
+#: Where `current().log` writes.
+TASK_LOGGER = "holdfast.task"
 
 
 def current() -> RunningTask:
@@ -87,8 +86,25 @@ class RunningTask:
         return datetime.fromtimestamp(self._run.task.created_at_ms / 1000, UTC)
 
     @property
+    def time_left(self) -> float | None:
+        """Seconds until its time limit, negative after it; None if it has none."""
+        limit = self._run.limit
+        return None if limit is None else (limit.ends_at_ms - SystemClock().monotonic_ms()) / 1000
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When its time limit passes, by the clock of this machine; None if it has none."""
+        limit = self._run.limit
+        return None if limit is None else datetime.fromtimestamp(limit.deadline_ms / 1000, UTC)
+
+    @property
+    def state(self) -> Any:
+        """What the app's lifespan has given: the same object for all tasks of this process; None without one."""
+        return None if self._run.workplace is None else self._run.workplace.state
+
+    @property
     def cancelled(self) -> bool:
-        """Whether somebody wants it to stop: a cancellation, a lost claim, or the worker's shutdown."""
+        """Whether it is to stop: a cancellation, its time limit, a lost claim, or the worker's shutdown."""
         return self._run.ending is not None
 
     @property
@@ -99,15 +115,14 @@ class RunningTask:
         return self._run.ending is Ending.LOST or SystemClock().monotonic_ms() >= self._run.deadline_ms
 
     def raise_if_cancelled(self) -> None:
-        """Ends the task here if somebody wants that; for loops in `def` tasks."""
+        """Ends the task here if it is to stop; for loops that catch what is raised in them from outside."""
         if self.claim_lost:
             raise ClaimLost(f"task {self.task_id}: the claim of this attempt has passed")
-        if self._run.ending is not None:
-            raise asyncio.CancelledError
+        self._run.raise_if_ending()
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Records how far it is; the latest call wins and is written within about a second."""
-        self._run.progress = _progress(done, total, note)
+        report_of(self._run).tell(done, total, note)
 
     @overload
     def once(self, key: str, /, *, keep: Duration = KEEP) -> Once: ...
@@ -142,9 +157,9 @@ class RunningTask:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines carry the task's id, type, queue and attempt."""
+        """A logger whose lines carry the task's id, type, queue and attempt; the last ones are kept with the task."""
         return _TaskLog(
-            logging.getLogger("holdfast.task"),
+            logging.getLogger(TASK_LOGGER),
             {"task_id": self.task_id, "task_type": self.type, "queue": self.queue, "attempt": self.attempt},
         )
 
@@ -153,15 +168,3 @@ class _TaskLog(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Adds the task to what the caller passes."""
         return msg, {**kwargs, "extra": {**(self.extra or {}), **(kwargs.get("extra") or {})}}
-
-
-def _progress(done: float, total: float | None, note: str | None) -> bytes:
-    values: dict[str, object] = {"done": done}
-    if total is not None:
-        values["total"] = total
-    if note is not None:
-        values["note"] = note[:_MAX_NOTE]
-    try:
-        return msgspec.json.encode(values)
-    except (TypeError, ValueError) as error:
-        raise BadOption(f"progress: {error}") from None

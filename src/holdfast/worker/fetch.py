@@ -16,13 +16,14 @@ from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueOrder
 from holdfast.core.ids import IdSource
 from holdfast.core.lifecycle import Change, Verdict
-from holdfast.core.task import Claimed
+from holdfast.core.task import Claimed, Hold
 from holdfast.stores.contract import Reserve, Reserved, Store
 from holdfast.worker.backoff import persistently
 from holdfast.worker.loading import TaskType
-from holdfast.worker.messages import Held, HeldTask
+from holdfast.worker.messages import FromChild, Held, HeldTask, RungInVain, Worn
 from holdfast.worker.run import Run, Workplace
 from holdfast.worker.slots import Slots
+from holdfast.worker.wear import Wear
 
 _log = logging.getLogger("holdfast.worker")
 
@@ -41,6 +42,10 @@ class Claims:
     order: QueueOrder
     task_types: Mapping[str, TaskType]
     ids: IdSource
+    #: An idle child looks at least this often.
+    longest_poll_ms: int = LONGEST_POLL_MS
+    #: Whether this worker has children for other types as well.
+    some_types_only: bool = False
 
 
 class Fetcher:
@@ -48,21 +53,24 @@ class Fetcher:
 
     def __init__(
         self,
-        store: Store,
+        workplace: Workplace,
         slots: Slots,
         claims: Claims,
         clock: Clock,
         *,
-        tell: Callable[[Held], Awaitable[None]],
+        tell: Callable[[FromChild], Awaitable[None]],
         start: Callable[[Run], None],
+        wear: Wear | None = None,
     ) -> None:
-        self._store = store
+        self._workplace = workplace
+        self._store: Store = workplace.store
         self._slots = slots
         self._claims = claims
         self._types = frozenset(claims.task_types)
         self._clock = clock
         self._tell = tell
         self._start = start
+        self._wear = wear
         #: How many tasks were handed back unfinished.
         self.released = 0
         self._claim_id = claims.ids.claim_id()
@@ -75,7 +83,16 @@ class Fetcher:
         #: Nothing to be had until the bell rings; the bell was listened to before the look that found nothing.
         self._dry = False
         self._bell: asyncio.Task[None] | None = None
+        self._rung = False
         self._poll_ms = SAFETY_POLL_MS
+        self._answered_at_ms: int | None = None
+
+    @property
+    def reserved_at_ms(self) -> int | None:
+        """When the last reserve that was answered was sent; now, while there is no room for one."""
+        if self._answered_at_ms is not None and self._slots.free <= 0:
+            return self._clock.monotonic_ms()
+        return self._answered_at_ms
 
     def quiet(self) -> None:
         """Takes on nothing more; `run` returns when all is settled."""
@@ -87,6 +104,11 @@ class Fetcher:
         """Quiet, and what an exchange in flight still brings is handed back."""
         self._leaving = True
         self.quiet()
+
+    def look(self) -> None:
+        """There may be something to take on."""
+        self._dry = False
+        self._slots.wake()
 
     async def run(self) -> None:
         """Exchanges until it is quiet and everything has been settled."""
@@ -126,10 +148,11 @@ class Fetcher:
 
     async def _hear(self) -> None:
         timeout_ms = round(self._poll_ms * random.uniform(0.9, 1.1))  # noqa: S311  (jitter)
-        self._poll_ms = min(2 * self._poll_ms, LONGEST_POLL_MS)
+        self._poll_ms = min(2 * self._poll_ms, self._claims.longest_poll_ms)
         try:
             if await self._store.wait(self._claims.order.queues, timeout_ms):
                 self._poll_ms = SAFETY_POLL_MS
+                self._rung = True
         except Exception as error:  # noqa: BLE001  (only a hint: without it the safety poll has to do)
             _log.debug("waiting for work: %s", error)
             await asyncio.sleep(random.uniform(0.9, 1.1) * SAFETY_POLL_MS / 1000)  # noqa: S311  (jitter)
@@ -143,8 +166,10 @@ class Fetcher:
         if self._short and self._bell is None and not self._quiet:
             self._listen()  # before looking, or an enqueue between the look and the listening goes unheard
             await asyncio.sleep(0)
-        wanted = self._wanted()
         settle, ended = self._slots.take_finished()
+        await self._write_down(self._slots.take_last_words())
+        await self.look_for_wear(len(ended))
+        wanted = self._wanted()
         if self._leaving:
             self.released += sum(change.event is lifecycle.Event.RELEASE for change in settle)
         sent_at_ms = self._clock.monotonic_ms()
@@ -152,11 +177,19 @@ class Fetcher:
         _warn_of_refusals(settle, reserved.verdicts)
         self._slots.last_batch = len(reserved.tasks)
         if wanted:
+            self._answered_at_ms = sent_at_ms
             self._short = len(reserved.tasks) < wanted
             if reserved.tasks:
                 self._poll_ms = SAFETY_POLL_MS
             self._dry = self._short and self._bell is not None
+            await self._pass_on_the_ring(in_vain=not reserved.tasks)
         await self._take_on(reserved.tasks, sent_at_ms, ended)
+
+    async def _pass_on_the_ring(self, *, in_vain: bool) -> None:
+        """A ring wakes one child; if that finds nothing of its own types, another one of this worker may."""
+        if self._rung and in_vain and self._claims.some_types_only:
+            await self._tell(RungInVain())
+        self._rung = False
 
     async def _ask(self, wanted: int, settle: Sequence[Change]) -> Reserved:
         """One round trip, repeated with the same ids until it is answered."""
@@ -189,10 +222,24 @@ class Fetcher:
             self._slots.hand_back(claims)
             return
         running, task_types, start = self._slots.running, self._claims.task_types, self._start
-        workplace = Workplace(self._store, asyncio.get_running_loop(), self._claims.lease_ms)
+        workplace = self._workplace
         for key, task in claims:
             run = running[key] = Run(key, task, task_types[task.type], number, deadline_ms, workplace)
             start(run)
+
+    async def _write_down(self, last_words: list[Hold]) -> None:
+        """What the finished runs had to say, before their settlement ends the claims under which they may."""
+        if last_words:
+            await persistently(lambda: self._store.extend(last_words, self._claims.lease_ms), "writing the last logs")
+
+    async def look_for_wear(self, ended: int = 0) -> None:
+        """Asks for a successor when this process has done its share; takes on nothing more when it is full."""
+        if self._wear is None:
+            return
+        if (reason := self._wear.look(ended)) is not None:
+            await self._tell(Worn(reason))
+        if self._wear.full and not self._quiet:
+            self.quiet()
 
     async def _say(self, add: list[HeldTask], drop: list[int]) -> int:
         self._number += 1

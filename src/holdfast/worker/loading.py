@@ -6,10 +6,11 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.core.sealing import Sealing
 from holdfast.errors import BadApp
 from holdfast.stores.contract import Retention, Store
 
@@ -50,8 +51,18 @@ class TaskType(Protocol):
         ...
 
     @property
+    def sealing(self) -> Sealing | None:
+        """How its arguments and results are signed and encrypted."""
+        ...
+
+    @property
     def is_async(self) -> bool:
         """On the event loop, or in a thread."""
+        ...
+
+    @property
+    def alone(self) -> bool:
+        """One at a time in a process, instead of among others."""
         ...
 
 
@@ -76,6 +87,16 @@ class App(Protocol):
     @property
     def task_types(self) -> Mapping[str, TaskType]:
         """By name."""
+        ...
+
+    @property
+    def middlewares(self) -> Sequence[Callable[..., Any]]:
+        """What runs around every task, the first one outermost."""
+        ...
+
+    @property
+    def opening(self) -> Callable[[], Any] | None:
+        """What each process opens before its first task."""
         ...
 
     @property
@@ -117,12 +138,12 @@ def _import(module_name: str, reference: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise BadApp(f"cannot import {reference!r}: there is no module {error.name!r} in {here}") from None
-        raise BadApp(f"cannot import {reference!r}: {_one_line(error)}") from error
+        raise BadApp(f"cannot import {reference!r}: {one_line(error)}") from error
     except (Exception, SystemExit) as error:
-        raise BadApp(f"cannot import {reference!r}: {_one_line(error)}") from error
+        raise BadApp(f"cannot import {reference!r}: {one_line(error)}") from error
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """`ValueError: text (tasks.py, line 3)`, the place being the last one outside the import machinery."""
     text = " ".join(str(error).split())
     described = f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,65 +1,53 @@
-"""Log lines of supervisor and children: text for people, JSON for machines."""
+"""Log lines of supervisor and children: those of tasks say which, and are kept with them."""
 
 from __future__ import annotations
 
 import logging
-import sys
-from datetime import UTC, datetime
 
-import msgspec
-
-from holdfast.errors import BadOption
-from holdfast.worker.context import current_run
-from holdfast.worker.options import LogFormat
-
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_TASK_FIELDS = ("task_id", "task_type", "queue", "attempt")
+from holdfast.observe.logs import LogFormat
+from holdfast.observe.logs import set_up_logging as set_up_lines
+from holdfast.observe.tracing import trace_id
+from holdfast.worker.context import TASK_LOGGER, current_run
+from holdfast.worker.report import report_of
 
 
 def set_up_logging(level: str, log_format: LogFormat) -> None:
-    """Sends all log records of this process to stderr."""
-    if level.lower() not in _LEVELS:
-        raise BadOption(f"log-level: {level!r} must be one of {', '.join(_LEVELS)}")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if log_format == "json" else _TextLines())
-    handler.addFilter(_add_task)
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(_LEVELS[level.lower()])
+    """Sends all log records of this process to stderr, and keeps those of tasks with them."""
+    root = set_up_lines(level, log_format, _add_task)
+    root.addHandler(LogKeeper(root.level))
+
+
+class LogKeeper(logging.Handler):
+    """Keeps the log records that are made inside a task with its run."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Adds it to what the run has to say; without the handler's lock, which an interrupted thread could keep."""
+        run = current_run.get(None)
+        if run is not None:
+            report_of(run).add(round(record.created * 1000), record.levelname.lower(), self._text(record))
+        return True
+
+    def _text(self, record: logging.LogRecord) -> str:
+        origin = "" if record.name == TASK_LOGGER else f"{record.name}: "
+        try:
+            text = f"{origin}{record.getMessage()}"
+        except Exception as error:  # noqa: BLE001  (whose place in the code is told on stderr)
+            return f"{origin}{record.msg!r} cannot be formatted: {error}"
+        return f"{text}\n{_plain.formatException(record.exc_info)}" if record.exc_info else text
+
+
+_plain = logging.Formatter()
 
 
 def _add_task(record: logging.LogRecord) -> bool:
-    """A record made inside a task says which, whatever logger made it."""
+    """A record made inside a task says which, whatever logger made it, and in which trace that runs."""
     run = current_run.get(None)
-    if run is not None and not hasattr(record, "task_id"):
-        task = run.task
+    if run is None:
+        return True
+    task = run.task
+    if not hasattr(record, "task_id"):
         record.task_id, record.task_type = task.task_id, task.type
         record.queue, record.attempt = task.queue, task.attempt
+    if not hasattr(record, "trace_id") and (found := trace_id(task.headers)) is not None:
+        record.trace_id = found
     return True
-
-
-class _TextLines(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, with the task in front of the message where there is one."""
-        line = super().format(record)
-        task_id = getattr(record, "task_id", None)
-        return f"{line} [{getattr(record, 'task_type', '?')} {task_id}]" if task_id else line
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        """One JSON object."""
-        line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            "process": record.process,
-        }
-        line |= {name: getattr(record, name) for name in _TASK_FIELDS if hasattr(record, name)}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.retry import DEFAULT_POLICY, RetryPolicy
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.schedule import Schedule
 from holdfast.core.task import Claimed
+from holdfast.observe.tally import Count
 from holdfast.stores.contract import Retention
 from holdfast.worker.options import WorkerOptions
 
@@ -18,7 +20,12 @@ class HeldTask(msgspec.Struct, frozen=True, array_like=True):
     task_id: str
     token: str
     attempt: int
-    policy: RetryPolicy | None = None  # None: the default one
+    policy: RunPolicy | None = None  # None: the default one
+
+    @property
+    def hard_timeout_ms(self) -> int | None:
+        """How long it may run before its process is killed."""
+        return self.policy.hard_timeout_ms if self.policy else None
 
     @classmethod
     def of(cls, key: int, task: Claimed) -> HeldTask:
@@ -42,6 +49,10 @@ class Hello(Message, frozen=True):
     lease_ms: int
     retention: Retention
     types: tuple[str, ...]
+    #: Those of the types that run one at a time, in children of their own.
+    alone: tuple[str, ...] = ()
+    #: What the app declares in its code.
+    schedules: tuple[Schedule, ...] = ()
 
 
 class ImportFailed(Message, frozen=True):
@@ -73,6 +84,34 @@ class Progress(Message, frozen=True):
     latest: dict[int, bytes]
 
 
+class Ended(Message, frozen=True):
+    """These runs, which have a hard time limit, are over; their settlement is still to come."""
+
+    keys: list[int]
+
+
+class Reserving(Message, frozen=True):
+    """The store answered a reserve that was sent at this time."""
+
+    sent_at_ms: int  # monotonic
+
+
+class RungInVain(Message, frozen=True):
+    """The bell rang, and there was nothing of this child's types: a child of the other kind may be meant."""
+
+
+class Counted(Message, frozen=True):
+    """What the child has counted since the last time, for the metrics of the worker."""
+
+    counts: list[Count]
+
+
+class Worn(Message, frozen=True):
+    """The child has done its share, or uses too much memory, and asks for a successor; it works on until `Quiet`."""
+
+    reason: str
+
+
 class Drained(Message, frozen=True):
     """The child settled all it could and exits; so many tasks were handed back."""
 
@@ -89,6 +128,8 @@ class Start(Message, frozen=True):
     worker_id: str
     #: True after a crash: begin with one slot.
     slow_start: bool = False
+    #: Runs the types that want to be alone, one task at a time, and no others.
+    alone: bool = False
 
 
 class Begin(Message, frozen=True):
@@ -115,6 +156,16 @@ class CancelRequested(Message, frozen=True):
     keys: list[int]
 
 
+class Look(Message, frozen=True):
+    """There may be something to reserve."""
+
+
+class Resize(Message, frozen=True):
+    """So many tasks at once from now on; what runs over that goes on."""
+
+    concurrency: int
+
+
 class Quiet(Message, frozen=True):
     """Reserve no more; exit when the running tasks have finished."""
 
@@ -123,5 +174,5 @@ class Stop(Message, frozen=True):
     """Hand back what is not finished, and exit."""
 
 
-FromChild = Hello | ImportFailed | Broken | Held | Progress | Drained
-ToChild = Start | Begin | Extended | Lost | CancelRequested | Quiet | Stop
+FromChild = Hello | ImportFailed | Broken | Held | Progress | Ended | Reserving | RungInVain | Counted | Worn | Drained
+ToChild = Start | Begin | Extended | Lost | CancelRequested | Look | Resize | Quiet | Stop

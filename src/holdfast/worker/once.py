@@ -1,8 +1,9 @@
 """A step of a task that is done once: its result is kept under a key, and given to whoever comes to that step again.
 
 Between the end of the step and the keeping of its result there is a gap that nobody can close from here: a crash in it
-repeats the step. Everything else is closed: only a current claim can keep, the first result stays, and neither an
-outage of the store nor a cancellation comes between the step and its keeping.
+repeats the step, and so does an exception from outside that hits a thread just as its step returns. Everything else is
+closed: only a current claim can keep, the first result stays, and neither an outage of the store nor a cancellation
+comes between the step and its keeping, nor into the keeping.
 """
 
 from __future__ import annotations
@@ -76,19 +77,25 @@ class Once:
     # -- the steps ------------------------------------------------------------------------------------------
 
     async def _kept(self) -> bytes | None:
-        return await self._insist(lambda store: store.kept(self._key))
+        return self._opened(await self._insist(lambda store: store.kept(self._key)))
 
     def _encoded(self, value: Any) -> bytes:
         if isinstance(value, (Snooze, Cancel)):
             raise value  # the step has not been done, and says what is to become of the task
-        return encode_result(value, f"{self._what}: result", self._run.type.codec.max_bytes)
+        data = encode_result(value, f"{self._what}: result", self._run.type.codec.max_bytes)
+        return data if self._run.type.sealing is None else self._run.type.sealing.kept(self._key, data)
+
+    def _opened(self, kept: bytes | None) -> bytes | None:
+        sealing = self._run.type.sealing
+        return kept if kept is None or sealing is None else sealing.opened_kept(self._key, kept)
 
     async def _keep(self, data: bytes) -> bytes:
         hold = Hold(self._run.task.task_id, self._run.task.token)
         kept: Kept = await self._insist(lambda store: store.keep(self._key, data, self._keep_ms, hold))
-        if kept.reason or kept.value is None:
+        value = self._opened(kept.value)
+        if kept.reason or value is None:
             raise self._claim_lost()
-        return kept.value
+        return value
 
     async def _insist(self, call: Callable[[Store], Awaitable[T]]) -> T:
         """The store's answer, through an outage, for as long as the task is ours."""

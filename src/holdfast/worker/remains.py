@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from functools import partial
 
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
 from holdfast.core.lifecycle import Change
+from holdfast.core.retry import error_name
+from holdfast.core.task import Failure
+from holdfast.errors import TimedOut
 from holdfast.stores.contract import MAX_BATCH, Reserve, Store
 from holdfast.worker.backoff import persistently
-from holdfast.worker.child_process import ChildProcess
+from holdfast.worker.child_process import ChildProcess, Guilt
+from holdfast.worker.limits import what_it_did
 from holdfast.worker.messages import HeldTask
 
 
 async def settle_remains(
     store: Store, child: ChildProcess, queues: Sequence[str], lease_ms: int, how_it_ended: str
 ) -> int:
-    """Hands back what a dismissed child held, or counts it as `worker_lost`; gives how many were settled."""
+    """Hands back what a dismissed child held, or counts it as `worker_lost`; gives how many were settled.
+
+    The tasks for which it was killed are settled as what they did. The same call again, later, finds what a reserve
+    that was on its way when the child died has claimed since.
+    """
     held = [*child.holds.values(), *await _untold(store, child, queues, lease_ms)]
     detail = f"child {child.number} {how_it_ended}"
     changes = [_change(child, task, detail) for task in held]
+    child.holds.clear()
     settled = 0
     for first in range(0, len(changes), MAX_BATCH):
         batch = changes[first : first + MAX_BATCH]
@@ -50,8 +60,24 @@ async def _untold(store: Store, child: ChildProcess, queues: Sequence[str], leas
 
 
 def _change(child: ChildProcess, held: HeldTask, detail: str) -> Change:
+    guilt = child.guilty.get(held.key)
+    if guilt is Guilt.UNHEEDING:
+        return lifecycle.stop(held.task_id, held.token)
+    if guilt is Guilt.OVERSTAYED:
+        return _timed_out(child, held, what_it_did(guilt, held))
     if child.dismissed:
         return lifecycle.release(held.task_id, held.token)
     return lifecycle.lose(
         held.task_id, held.token, "worker_lost", attempt=held.attempt, policy=child.policy(held), detail=detail
+    )
+
+
+def _timed_out(child: ChildProcess, held: HeldTask, what: str) -> Change:
+    return lifecycle.time_out(
+        held.task_id,
+        held.token,
+        Failure(error_name(TimedOut), f"{what}; its process was killed"),
+        attempt=held.attempt,
+        policy=child.policy(held),
+        random_unit=random.random(),  # noqa: S311  (jitter)
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Change
-from holdfast.core.task import Claimed
+from holdfast.core.policy import DEFAULT_POLICY
+from holdfast.core.task import Claimed, Hold
+from holdfast.worker.lanes import Finish
 from holdfast.worker.run import Ending, Run
 
 #: How long a finished task waits for others to be settled with.
@@ -17,9 +19,18 @@ LINGER_S = 0.002
 class Slots:
     """Runs by key, and the changes that wait to be settled."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, *, slow_start: bool = False) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        size: int,
+        *,
+        slow_start: bool = False,
+        on_end: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._loop = loop
         self._size = size
+        #: Told the key of each run that is over and for which this process might have been killed.
+        self._on_end = on_end
         #: How many may run now. After a crash it grows from 1, so that a task that kills its process
         #: does not drag its neighbours into the dead letters.
         self.limit = 1 if slow_start else size
@@ -27,6 +38,10 @@ class Slots:
         self.finished: list[Change] = []
         #: Keys of the runs that have ended, with a change or without.
         self.ended: list[int] = []
+        #: Told of each run that has ended, where somebody counts them.
+        self.count: Finish | None = None
+        #: What the finished ones have said and nobody has written down yet.
+        self.last_words: list[Hold] = []
         #: How many tasks the last exchange brought.
         self.last_batch = 0
         self._sleeper: asyncio.Future[None] | None = None
@@ -58,16 +73,39 @@ class Slots:
         if self.limit < self._size:
             self.limit = min(self.limit * 2, self._size)
         self.ended.append(run.key)
+        if self.count is not None:
+            self.count(run, change)
         if change is not None:
             self.finished.append(change)
+            if run.report is not None and change.error is None:  # an error takes the log with it
+                self.last_words.append(Hold(change.task_id, run.task.token, run.report.all()))
+        if run.task.policy is not DEFAULT_POLICY or run.ending is not None:
+            self._lift_limits(run)
         if self._sleeper is not None:
             self._consider_waking()
+
+    def _lift_limits(self, run: Run) -> None:
+        if run.limit is not None:
+            run.limit.stop()
+        if run.task.policy.hard_timeout_ms is not None or run.ending is not None:
+            self._on_end(run.key)
 
     def take_finished(self) -> tuple[list[Change], list[int]]:
         """The changes to settle now, and the keys of all runs that have ended."""
         taken = self.finished, self.ended
         self.finished, self.ended = [], []
         return taken
+
+    def take_last_words(self) -> list[Hold]:
+        """What is to be written down before the finished runs are settled."""
+        taken, self.last_words = self.last_words, []
+        return taken
+
+    def resize(self, size: int) -> None:
+        """So many at once from now on; what runs over that goes on."""
+        self.limit = size if self.limit == self._size else min(self.limit, size)
+        self._size = size
+        self.wake()
 
     # -- waiting --------------------------------------------------------------------------------------------
 
@@ -83,6 +121,12 @@ class Slots:
             if self._lingering is not None:
                 self._lingering.cancel()
                 self._lingering = None
+
+    async def until_none_runs(self, timeout_s: float) -> None:
+        """Waits until all runs have ended, so long at most."""
+        deadline = self._loop.time() + timeout_s
+        while self.running and self._loop.time() < deadline:  # noqa: ASYNC110  (for a moment, when all ends)
+            await asyncio.sleep(timeout_s / 20)
 
     def wake(self) -> None:
         """Ends the sleep, if there is one."""

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from holdfast.clock import SystemClock
 from holdfast.core.ids import partition_of
 from holdfast.core.outcomes import Cancel, Snooze
-from holdfast.errors import UsageError
+from holdfast.errors import ClaimLost, TimedOut, UsageError
 from holdfast.stores.contract import Store
 from holdfast.worker.run import Run, Workplace
+from holdfast.worker.seals import encoded_result
 from holdfast.worker.waiting import in_a_loop, to_the_end
 
 if TYPE_CHECKING:
@@ -93,12 +94,21 @@ class Transaction:
     def __enter__(self) -> Connection[tuple[Any, ...]]:
         if in_a_loop():
             raise UsageError("transaction(): this is an event loop; write: async with current().transaction() as conn:")
-        return cast("Connection[tuple[Any, ...]]", self._workplace().waited(self._begin(threaded=True)))
+        try:
+            return cast("Connection[tuple[Any, ...]]", self._workplace().waited(self._begin(threaded=True)))
+        except BaseException as error:
+            self.leave(error)  # interrupted after it had begun, when nobody else would end it
+            raise
 
     def __exit__(
         self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         self._workplace().waited(self._finish() if error is None else self._abandon(error))
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Rolls back if the block is open, in a thread that was interrupted before it could leave it."""
+        if self.is_open:
+            self._workplace().waited(self._abandon(error))
 
     # -- the steps ------------------------------------------------------------------------------------------
 
@@ -123,10 +133,11 @@ class Transaction:
             raise
         self._phase = _Phase.COMMITTED
 
-    async def _abandon(self, error: BaseException) -> None:
+    async def _abandon(self, error: BaseException | None) -> None:
         self._phase = _Phase.ROLLED_BACK
-        # Who was cancelled may be cancelled again, and must not wait.
-        await self._opened().abandon(at_once=isinstance(error, asyncio.CancelledError))
+        # Who was cancelled may be cancelled again, and must not wait; a thread may have been in the middle of a query.
+        interrupted = self._run.ending is not None or isinstance(error, asyncio.CancelledError)
+        await self._opened().abandon(at_once=interrupted)
 
     def _opened(self) -> Completion:
         if self._completion is None:
@@ -156,7 +167,7 @@ def set_result(run: Run, value: Any) -> None:
     """The result that is stored when the open block of this run commits."""
     if run.transaction is None or not run.transaction.is_open:
         raise UsageError("set_result() is for the inside of a transaction() block; elsewhere, return the result")
-    run.transaction.result = run.type.codec.encode_result(value)
+    run.transaction.result = encoded_result(run, value)
 
 
 def note_return(run: Run, transaction: Transaction, value: Any) -> None:
@@ -165,7 +176,7 @@ def note_return(run: Run, transaction: Transaction, value: Any) -> None:
         return
     if isinstance(value, (Snooze, Cancel)):
         note_error(run, value)
-    elif run.type.codec.encode_result(value) != transaction.result:
+    elif encoded_result(run, value) != transaction.result:
         _log.warning(
             "task %s: succeeded with its transaction; what it returned after that is not stored, set_result() in the "
             "block would have been",
@@ -175,7 +186,7 @@ def note_return(run: Run, transaction: Transaction, value: Any) -> None:
 
 def note_error(run: Run, error: BaseException) -> None:
     """After the commit: says that an error changes nothing any more."""
-    if isinstance(error, asyncio.CancelledError) and run.ending is not None:
+    if isinstance(error, (asyncio.CancelledError, TimedOut, ClaimLost)) and run.ending is not None:
         return
     _log.warning(
         "task %s: succeeded with its transaction; what came after that changes nothing: %s: %s",

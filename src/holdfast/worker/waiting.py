@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ def in_a_loop() -> bool:
     return True
 
 
-async def to_the_end(step: Coroutine[Any, Any, T]) -> T:
+async def to_the_end(step: Awaitable[T]) -> T:
     """Sees a step through: cancellations, however many, wait for its end, since its outcome must be known."""
     under_way = asyncio.ensure_future(step)
     interruption: asyncio.CancelledError | None = None
