@@ -1,6 +1,7 @@
 """Holdfast: a distributed task queue that is fast and never lets go."""
 
 from holdfast.app import Holdfast
+from holdfast.core.keys import Keys
 from holdfast.core.outcomes import Cancel, Snooze
 from holdfast.core.retry import Retry
 from holdfast.errors import (
@@ -15,13 +16,14 @@ from holdfast.errors import (
     StoreUnavailable,
     TaskCancelled,
     TaskFailed,
+    TimedOut,
     UnknownTask,
     UsageError,
 )
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.task_type import TaskType
 from holdfast.version import __version__
-from holdfast.worker.context import current
+from holdfast.worker.context import RunningTask, current
 
 __all__ = [
     "BadArguments",
@@ -29,10 +31,12 @@ __all__ = [
     "ClaimLost",
     "Holdfast",
     "HoldfastError",
+    "Keys",
     "Refused",
     "RequestConflict",
     "ResultTimeout",
     "Retry",
+    "RunningTask",
     "Snooze",
     "StoreError",
     "StoreFull",
@@ -41,6 +45,7 @@ __all__ = [
     "TaskFailed",
     "TaskHandle",
     "TaskType",
+    "TimedOut",
     "UnknownTask",
     "UsageError",
     "__version__",

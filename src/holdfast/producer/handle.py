@@ -8,6 +8,9 @@ from typing import Generic, TypeVar
 
 from holdfast.core import lifecycle
 from holdfast.core.durations import Duration, duration_ms, format_ms
+from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.priority import check_priority
+from holdfast.core.progress import LogLine, Progress, kept_log, read_progress
 from holdfast.core.task import FINAL_STATES, Attempt, State, Task
 from holdfast.errors import Refused, ResultTimeout, TaskCancelled, TaskFailed, UnknownTask
 from holdfast.producer.link import Link
@@ -33,7 +36,7 @@ class TaskHandle(Generic[R_co]):
         """All that the store knows of the task now; `UnknownTask` if it knows nothing."""
         (task,) = await self._link.insist(lambda store: store.get([self.task_id]))
         if task is None:
-            raise UnknownTask(f"task {self.task_id} is not in this store: never recorded, or pruned after it ended")
+            raise self._unknown()
         return task
 
     async def ahistory(self) -> tuple[Attempt, ...]:
@@ -56,16 +59,25 @@ class TaskHandle(Generic[R_co]):
         task = await self.await_(timeout)
         if task.state is not State.SUCCEEDED:
             raise _failure(task)
-        return self._decode(b"null" if task.result is None else task.result)
+        return self._decode(b"null" if task.result is None else self._link.opened(task, task.result))
 
     async def acancel(self, reason: str = "cancelled") -> bool:
         """True: it will not run (again). False: it is running and was told to stop. `Refused` if it has ended."""
-        (verdict,) = await self._link.insist(lambda store: store.apply([lifecycle.cancel(self.task_id, reason)]))
-        if verdict.applied:
-            return verdict.state is not State.CLAIMED
-        if verdict.state is None:
-            raise UnknownTask(f"task {self.task_id} is not in this store: never recorded, or pruned after it ended")
-        raise Refused(f"task {self.task_id} is {verdict.state}: it has ended and cannot be cancelled")
+        verdict = await self._changed(lifecycle.cancel(self.task_id, reason), "it has ended and cannot be cancelled")
+        return verdict.state is not State.CLAIMED
+
+    async def aprioritize(self, priority: int) -> None:
+        """Gives the waiting task another priority; `Refused` if a worker has it, or it has ended."""
+        change = lifecycle.prioritize(self.task_id, check_priority(priority))
+        await self._changed(change, "only a task that waits has a place in its queue")
+
+    async def aprogress(self) -> Progress:
+        """How far the run is, as the task has told last; empty if it has told nothing."""
+        return read_progress((await self.astatus()).progress)
+
+    async def alog(self) -> tuple[LogLine, ...]:
+        """The latest log lines of the task, the first one first."""
+        return kept_log(await self.astatus())
 
     async def awhy(self) -> str:
         """Why the task stands where it stands, in words."""
@@ -93,6 +105,18 @@ class TaskHandle(Generic[R_co]):
         """True: it will not run (again). False: it is running and was told to stop. `Refused` if it has ended."""
         return self._link.run(self.acancel(reason))
 
+    def prioritize(self, priority: int) -> None:
+        """Gives the waiting task another priority; `Refused` if a worker has it, or it has ended."""
+        self._link.run(self.aprioritize(priority))
+
+    def progress(self) -> Progress:
+        """How far the run is, as the task has told last; empty if it has told nothing."""
+        return self._link.run(self.aprogress())
+
+    def log(self) -> tuple[LogLine, ...]:
+        """The latest log lines of the task, the first one first."""
+        return self._link.run(self.alog())
+
     def why(self) -> str:
         """Why the task stands where it stands, in words."""
         return self._link.run(self.awhy())
@@ -107,6 +131,17 @@ class TaskHandle(Generic[R_co]):
 
     def __hash__(self) -> int:
         return hash(self.task_id)
+
+    async def _changed(self, change: Change, otherwise: str) -> Verdict:
+        (verdict,) = await self._link.insist(lambda store: store.apply([change]))
+        if verdict.applied:
+            return verdict
+        if verdict.state is None:
+            raise self._unknown()
+        raise Refused(f"task {self.task_id} is {verdict.state}: {otherwise}")
+
+    def _unknown(self) -> UnknownTask:
+        return UnknownTask(f"task {self.task_id} is not in this store: never recorded, or pruned after it ended")
 
     # -- the one place that polls ---------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.durations import Duration, duration_ms
+from holdfast.core.durations import Duration, duration_ms, format_ms
 from holdfast.core.names import check_queue, check_request_id
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
 from holdfast.core.priority import check_priority
-from holdfast.core.retry import DEFAULT_POLICY, Retry, RetryPolicy
+from holdfast.core.retry import Retry
+from holdfast.core.sealing import Sealing
 from holdfast.core.task import NewTask
 from holdfast.errors import BadOption
 from holdfast.stores.transactions import Transaction
@@ -26,31 +28,36 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str = "default"
     priority: int = 0
-    policy: RetryPolicy = DEFAULT_POLICY
+    policy: RunPolicy = DEFAULT_POLICY
     delay_ms: int = 0
     run_at_ms: int | None = None
     request_id: str | None = None
     headers: dict[str, str] = {}
     #: Not recorded: what it is recorded in.
     transaction: Transaction | None = None
+    #: Not recorded: how the app signs and encrypts.
+    sealing: Sealing | None = None
 
-    def new_task(self, task_id: str, type_name: str, payload: bytes) -> NewTask:
-        """The envelope of a call with these options."""
-        return NewTask(
+    def new_task(
+        self, task_id: str, type_name: str, payload: bytes, carried: Mapping[str, str] | None = None
+    ) -> NewTask:
+        """The envelope of a call with these options; headers that are carried along give way to its own."""
+        task = NewTask(
             task_id=task_id,
             type=type_name,
             queue=self.queue,
             payload=payload,
-            headers=self.headers,
+            headers={**carried, **self.headers} if carried else self.headers,
             request_id=self.request_id,
             priority=self.priority,
             policy=self.policy,
             delay_ms=self.delay_ms,
             run_at_ms=self.run_at_ms,
         )
+        return task if self.sealing is None else self.sealing.task(task)
 
 
-def changed(
+def changed(  # noqa: PLR0913  (the options that a call may have)
     options: Options,
     *,
     queue: str | None = None,
@@ -60,6 +67,9 @@ def changed(
     request_id: str | None = None,
     retry: Retry | None = None,
     headers: Mapping[str, str] | None = None,
+    timeout: Duration | None = None,
+    hard_timeout: Duration | None = None,
+    expires: Duration | None = None,
 ) -> Options:
     """The options with those replaced that are given; each is checked."""
     if delay is not None and run_at is not None:
@@ -75,11 +85,53 @@ def changed(
         changes["priority"] = check_priority(priority)
     if request_id is not None:
         changes["request_id"] = check_request_id(request_id)
-    if retry is not None:
-        changes["policy"] = _policy(retry)
+    policy = options.policy if retry is None else _policy(retry, options.policy)
+    changes["policy"] = limited(policy, timeout=timeout, hard_timeout=hard_timeout, expires=expires)
     if headers is not None:
         changes["headers"] = _checked_headers(headers)
-    return msgspec.structs.replace(options, **changes)
+    new = msgspec.structs.replace(options, **changes)
+    if new.policy.expires_ms is not None and new.delay_ms >= new.policy.expires_ms:
+        raise BadOption(
+            f"expires: {format_ms(new.policy.expires_ms)} is not longer than the delay of {format_ms(new.delay_ms)}: "
+            "it counts from the enqueue, so the task could never start"
+        )
+    return new
+
+
+#: A run that does not heed the end of its time has this long until its process is killed, unless it is told otherwise.
+HARD_AFTER_SOFT_MS = 30_000
+
+
+def limited(
+    policy: RunPolicy,
+    *,
+    timeout: Duration | None = None,
+    hard_timeout: Duration | None = None,
+    expires: Duration | None = None,
+) -> RunPolicy:
+    """The policy with those limits replaced that are given; each is checked."""
+    changes: dict[str, int] = {}
+    if timeout is not None:
+        changes["timeout_ms"] = _limit_ms(timeout, "timeout")
+        changes["hard_timeout_ms"] = changes["timeout_ms"] + HARD_AFTER_SOFT_MS
+    if hard_timeout is not None:
+        changes["hard_timeout_ms"] = _limit_ms(hard_timeout, "hard_timeout")
+    if expires is not None:
+        changes["expires_ms"] = _limit_ms(expires, "expires")
+    new = msgspec.structs.replace(policy, **changes) if changes else policy
+    if (new.timeout_ms or 0) > (new.hard_timeout_ms or new.timeout_ms or 0):
+        raise BadOption(
+            f"hard_timeout: {hard_timeout!r} is shorter than the timeout of {format_ms(new.timeout_ms or 0)}: "
+            "the run would be killed before it is asked to end"
+        )
+    return new
+
+
+def _limit_ms(limit: Duration, option: str) -> int:
+    limit_ms = duration_ms(limit, option)
+    if limit_ms == 0:
+        raise BadOption(f'{option}: {limit!r} leaves no time at all; write "30s" or "5m", or leave it out')
+    return limit_ms
 
 
 def joined(options: Options, transaction: Transaction | None) -> Options:
@@ -95,10 +147,10 @@ def _run_at_ms(run_at: datetime) -> int:
     return max(0, (run_at - _EPOCH) // timedelta(milliseconds=1))
 
 
-def _policy(retry: Retry) -> RetryPolicy:
+def _policy(retry: Retry, before: RunPolicy) -> RunPolicy:
     if not isinstance(retry, Retry):
         raise BadOption(f"retry: {retry!r} is not a Retry; write retry=Retry(max_attempts=3)")
-    return retry.policy()
+    return retry.policy(before)
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

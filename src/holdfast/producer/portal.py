@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+from holdfast.shield import shielded
+
 T = TypeVar("T")
 
 _JOIN_SECONDS = 5.0
@@ -61,6 +63,11 @@ class PerProcess(Generic[T]):
         with cell.lock:
             value, cell.value = cell.value, None
         return value
+
+    def through(self, changed: Callable[[T], T]) -> None:
+        """Every value that is made from now on is what this makes of it."""
+        make = self._make
+        self._make = lambda: changed(make())
 
     def _cell(self) -> _Cell[T]:
         pid = os.getpid()
@@ -129,7 +136,8 @@ class Portal:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; an interrupt of the caller cancels it."""
-        return finished(self.start(coroutine))
+        with shielded():
+            return finished(self.start(coroutine))
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Has the coroutine run; `finished` waits for it."""
@@ -137,7 +145,8 @@ class Portal:
         if running.is_current():
             coroutine.close()
             raise RuntimeError("a sync call inside Holdfast's own event loop would wait for itself; use the async one")
-        return running.submit(coroutine)
+        with shielded():
+            return running.submit(coroutine)
 
     def close(self) -> None:
         """Runs `on_close` in the loop and ends the thread, if there is one in this process."""
@@ -166,7 +175,8 @@ class Portal:
 def finished(future: Future[T]) -> T:
     """The result; an interrupt of the caller cancels what is under way."""
     try:
-        return future.result()
+        with shielded(future.cancel):
+            return future.result()
     except BaseException:
         future.cancel()
         raise

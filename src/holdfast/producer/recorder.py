@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.ids import IdSource
-from holdfast.core.task import Enqueued, NewTask
+from holdfast.core.task import Enqueued, NewTask, Task
 from holdfast.errors import BadOption, RequestConflict
+from holdfast.observe.tracing import carrier, sending
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.link import Link
 from holdfast.producer.options import Options
 from holdfast.producer.portal import finished
+from holdfast.shield import shielded
 from holdfast.stores.contract import MAX_BATCH, Placement, Store
 from holdfast.stores.transactions import Transaction, within
 
@@ -48,29 +50,37 @@ class Recorder:
 
     async def arecord_one(self, call: Prepared[R]) -> TaskHandle[R]:
         """Durable when it returns, or with the commit of the transaction that it is recorded in."""
-        if call.options.transaction is not None:
-            (handle,) = await self._arecord_within(call.options.transaction, [call])
+        with sending(call.options.queue, call.type) as span:
+            if call.options.transaction is not None:
+                (handle,) = await self._arecord_within(call.options.transaction, [call])
+            else:
+                batch = [call]
+                (handle,) = await self._record(batch, self._new_tasks(batch, await self._place()))
+            span.recorded([handle])
             return handle
-        batch = [call]
-        (handle,) = await self._record(batch, self._new_tasks(batch, await self._place()))
-        return handle
 
     def record_one(self, call: Prepared[R]) -> TaskHandle[R]:
         """As `arecord_one`, for sync callers: in this very thread if the store can, else in the link's event loop."""
-        if call.options.transaction is not None:
-            (handle,) = self._record_within(call.options.transaction, [call])
+        with sending(call.options.queue, call.type) as span:
+            if call.options.transaction is not None:
+                (handle,) = self._record_within(call.options.transaction, [call])
+            else:
+                handle = self._record_now(call)
+            span.recorded([handle])
             return handle
-        batch, store = [call], self.link.store()
-        tasks = self._new_tasks(batch, self._known_place(store) or self.link.run(self._place()))
-        answers = store.enqueue_now(tasks)
-        (handle,) = self.link.run(self._record(batch, tasks)) if answers is None else self._handles(batch, answers)
-        return handle
 
     async def aenqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         """Records any number of calls, batch by batch: one is on its way while the next is prepared."""
-        transaction, calls = _transaction_of(calls)
-        if transaction is not None:
-            return await self._arecord_within(transaction, calls)
+        options, calls = _options_of(calls)
+        with sending(options.queue) as span:
+            if options.transaction is not None:
+                handles = await self._arecord_within(options.transaction, span.of(calls))
+            else:
+                handles = await self._arecord_many(span.of(calls))
+            span.recorded(handles)
+            return handles
+
+    async def _arecord_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         place = await self._place()
         handles: list[TaskHandle[R]] = []
         under_way: list[asyncio.Task[list[TaskHandle[R]]]] = []  # one at most
@@ -86,11 +96,28 @@ class Recorder:
                 handles += await under_way.pop()
         return handles
 
+    def _record_now(self, call: Prepared[R]) -> TaskHandle[R]:
+        with shielded():
+            batch, store = [call], self.link.store()
+            tasks = self._new_tasks(batch, self._known_place(store) or self.link.run(self._place()))
+            answers = store.enqueue_now(tasks)
+            if answers is not None and answers[0].conflict is not None:
+                answers = None  # looked at more closely by the long way
+            (handle,) = self.link.run(self._record(batch, tasks)) if answers is None else self._handles(batch, answers)
+            return handle
+
     def enqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         """As `aenqueue_many`, for sync callers; `calls` is consumed in the caller's thread."""
-        transaction, calls = _transaction_of(calls)
-        if transaction is not None:
-            return self._record_within(transaction, calls)
+        options, calls = _options_of(calls)
+        with sending(options.queue) as span:
+            if options.transaction is not None:
+                handles = self._record_within(options.transaction, span.of(calls))
+            else:
+                handles = self._record_many(span.of(calls))
+            span.recorded(handles)
+            return handles
+
+    def _record_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         place = self.link.run(self._place())
         handles: list[TaskHandle[R]] = []
         under_way: list[Future[Iterable[TaskHandle[R]]]] = []  # one at most
@@ -124,7 +151,22 @@ class Recorder:
         return handles
 
     async def _record(self, batch: Sequence[Prepared[R]], tasks: Sequence[NewTask]) -> list[TaskHandle[R]]:
-        return self._handles(batch, await self.link.insist(lambda store: store.enqueue(tasks)))
+        answers = await self.link.insist(lambda store: store.enqueue(tasks))
+        return self._handles(batch, await self._without_false_conflicts(batch, answers))
+
+    async def _without_false_conflicts(
+        self, batch: Sequence[Prepared[Any]], answers: Sequence[Enqueued]
+    ) -> Sequence[Enqueued]:
+        """The answers; with keys that change, the repeat of a request has other bytes and is the same all the same."""
+        doubtful = [n for n, answer in enumerate(answers) if answer.conflict is not None and batch[n].options.sealing]
+        if not doubtful:
+            return answers
+        ids = [answers[n].task_id for n in doubtful]
+        known = dict(zip(doubtful, await self.link.insist(lambda store: store.get(ids)), strict=True))
+        return [
+            Enqueued(answer.task_id, created=False) if _is_repeat(batch[n], known.get(n)) else answer
+            for n, answer in enumerate(answers)
+        ]
 
     async def _place(self) -> Placement:
         store = self.link.store()
@@ -144,11 +186,13 @@ class Recorder:
         return [TaskHandle(link, answer.task_id, each.decode) for each, answer in zip(batch, answers, strict=True)]
 
     def _new_tasks(self, batch: Sequence[Prepared[Any]], place: Placement) -> list[NewTask]:
-        return [self._new_task(call, place) for call in batch]
+        carried = carrier()
+        return [self._new_task(call, place, carried) for call in batch]
 
-    def _new_task(self, call: Prepared[Any], place: Placement) -> NewTask:
+    def _new_task(self, call: Prepared[Any], place: Placement, carried: Mapping[str, str]) -> NewTask:
         options = call.options
-        return options.new_task(self._ids.task_id(place(options.queue, options.request_id)), call.type, call.payload)
+        task_id = self._ids.task_id(place(options.queue, options.request_id))
+        return options.new_task(task_id, call.type, call.payload, carried)
 
 
 def batches(calls: Iterable[Prepared[R]], transaction: Transaction | None = None) -> Iterator[list[Prepared[R]]]:
@@ -163,13 +207,20 @@ def batches(calls: Iterable[Prepared[R]], transaction: Transaction | None = None
         yield batch
 
 
-def _transaction_of(calls: Iterable[Prepared[R]]) -> tuple[Transaction | None, Iterable[Prepared[R]]]:
-    """The transaction of the first of the calls, and all of them again."""
+def _options_of(calls: Iterable[Prepared[R]]) -> tuple[Options, Iterable[Prepared[R]]]:
+    """The options of the first of the calls, and all of them again."""
     iterator = iter(calls)
     for first in iterator:
-        transaction = first.options.transaction if isinstance(first, Prepared) else None
-        return transaction, itertools.chain((first,), iterator)
-    return None, ()
+        options = first.options if isinstance(first, Prepared) else Options()
+        return options, itertools.chain((first,), iterator)
+    return Options(), ()
+
+
+def _is_repeat(call: Prepared[Any], task: Task | None) -> bool:
+    sealing, queue = call.options.sealing, call.options.queue
+    if task is None or sealing is None or (task.type, task.queue) != (call.type, queue):
+        return False
+    return sealing.is_same(task, call.payload)
 
 
 def _refuse_conflicts(answers: Sequence[Enqueued]) -> None:

@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import WRAPPER_ASSIGNMENTS
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast.core.arguments import ArgumentCodec
 from holdfast.core.durations import Duration
 from holdfast.core.names import check_type
-from holdfast.core.retry import Retry, RetryPolicy
-from holdfast.errors import BadName
+from holdfast.core.outcomes import Cancel, Snooze
+from holdfast.core.policy import RunPolicy
+from holdfast.core.retry import Retry
+from holdfast.core.sealing import Sealing
+from holdfast.errors import BadName, BadOption
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.options import Options, changed, joined
 from holdfast.producer.recorder import Prepared, Recorder
 from holdfast.stores.transactions import Transaction
 
+#: Where tasks of a type run: on the event loop, in a thread, or one at a time in a process.
+RunIn = Literal["async", "thread", "process"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -35,6 +40,8 @@ class TaskType(Generic[P, R]):
     codec: ArgumentCodec
     options: Options
     recorder: Recorder
+    #: One at a time in a process of their own kind, instead of among others.
+    alone: bool = False
 
     def __post_init__(self) -> None:
         for attribute in WRAPPER_ASSIGNMENTS:
@@ -53,11 +60,16 @@ class TaskType(Generic[P, R]):
         return self.options.priority
 
     @property
-    def policy(self) -> RetryPolicy:
-        """How its tasks are retried."""
+    def policy(self) -> RunPolicy:
+        """How often, how long and until when its tasks may run."""
         return self.options.policy
 
-    def using(
+    @property
+    def sealing(self) -> Sealing | None:
+        """How its arguments and results are signed and encrypted."""
+        return self.options.sealing
+
+    def using(  # noqa: PLR0913  (the options that a call may have)
         self,
         *,
         queue: str | None = None,
@@ -67,6 +79,9 @@ class TaskType(Generic[P, R]):
         request_id: str | None = None,
         retry: Retry | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+        hard_timeout: Duration | None = None,
+        expires: Duration | None = None,
         transaction: Transaction | None = None,
     ) -> Self:
         """The same task type with other options for the calls made through it; this one stays as it is.
@@ -84,6 +99,9 @@ class TaskType(Generic[P, R]):
             request_id=request_id,
             retry=retry,
             headers=headers,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            expires=expires,
         )
         other.__dict__["options"] = joined(options, transaction)
         return other
@@ -121,15 +139,38 @@ class AsyncTaskType(TaskType[P, R]):
         return coroutine
 
 
+class TaskDecorator(Protocol):
+    """What `@app.task(...)` gives: a decorator that keeps the types of the function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R | Snooze | Cancel]], /) -> AsyncTaskType[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R | Snooze | Cancel], /) -> TaskType[P, R]: ...
+
+
 def declare(
-    recorder: Recorder, function: Callable[..., Any], name: str | None, options: Options, max_payload: int
+    recorder: Recorder,
+    function: Callable[..., Any],
+    name: str | None,
+    options: Options,
+    max_payload: int,
+    run: RunIn | None = None,
 ) -> TaskType[..., Any]:
     """The task type of a function."""
     type_name = check_type(name) if name is not None else default_name(function)
     codec = ArgumentCodec(function, type_name, max_payload)
     is_async = inspect.iscoroutinefunction(function)
     kind = AsyncTaskType if is_async else TaskType
-    return kind(type_name, function, is_async, codec, options, recorder)
+    return kind(type_name, function, is_async, codec, options, recorder, _alone(run, is_async, type_name))
+
+
+def _alone(run: RunIn | None, is_async: bool, type_name: str) -> bool:
+    usual: RunIn = "async" if is_async else "thread"
+    if run not in {None, usual, "process"}:
+        kind = "an `async def`" if is_async else "a `def`"
+        raise BadOption(f"run: {run!r} is refused for {type_name}, {kind}: use {usual!r} (the usual) or 'process'")
+    return run == "process"
 
 
 def default_name(function: Callable[..., Any]) -> str:

@@ -76,3 +76,17 @@ async def wrong_steps() -> None:
     await current().once("order-42", resize, "cat.jpg")  # E:
     text: str = await current().once("order-42", fetch, "cat.jpg")  # E:
     print(text)
+
+
+def wrong_orders() -> None:
+    app.queues.set_order("default", "fifo")  # E:
+    resize.enqueue("cat.jpg").prioritize("high")  # E:
+
+
+def wrong_schedules() -> None:
+    app.cron("0 3 * * *", overlap="never")  # E:
+    app.cron("0 3 * * *", often=True)  # E:
+    app.every("1m", timezone="Europe/Berlin")  # E:
+    app.every([5])  # E:
+    app.schedules.put("eu", "resize", every="1h")  # E:
+    app.schedules.put("eu", resize, ever="1h")  # E:

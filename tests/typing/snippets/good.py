@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
@@ -14,7 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
 from holdfast import Cancel, Holdfast, Retry, Snooze, TaskHandle, current
+from holdfast.core.progress import LogLine, Progress
+from holdfast.core.schedule import Schedule
 from holdfast.core.task import Attempt, Task
+from holdfast.stores.contract import QueueCounts
 
 app = Holdfast("sqlite://", retry=Retry(max_attempts=3, give_up_on=(ValueError,)))
 
@@ -77,6 +80,11 @@ def as_tasks() -> None:
     assert_type(handle.history(), tuple[Attempt, ...])
     assert_type(handle.cancel(), bool)
     assert_type(handle.why(), str)
+    handle.prioritize(5)
+    assert_type(handle.progress(), Progress)
+    assert_type(handle.log(), tuple[LogLine, ...])
+    app.queues.set_order("default", "aged", step="5m")
+    assert_type(app.queues.list(), Sequence[QueueCounts])
     assert_type(crop.enqueue(Picture("cat.jpg"), 1, 2, lossless=True).result(), Picture)
     assert_type(fetch.enqueue("cat.jpg").result(), bytes)
     assert_type(crawl.enqueue("cat.jpg", depth=3).result(), list[str])
@@ -129,3 +137,28 @@ async def steps() -> None:
 def steps_in_a_thread() -> None:
     assert_type(current().once("order-42", resize, "cat.jpg", width=400), str)
     assert_type(current().once("order-42", keep=timedelta(days=30))(crop, Picture("cat.jpg"), 1, 2), Picture)
+
+
+@app.cron("0 3 * * *", timezone="Europe/Berlin", missed="all", window="2h", overlap="skip", jitter="5m", queue="slow")
+async def nightly(region: str = "eu") -> int:
+    return len(region)
+
+
+@app.every("10m", name="tidy-often", retry=Retry(max_attempts=1), run="thread")
+@app.cron("@hourly", name="tidy-hourly", args={"deep": True})
+@app.task(name="tidy")
+def tidy(deep: bool = False) -> str:
+    return str(deep)
+
+
+async def on_schedules() -> None:
+    assert_type(await nightly("us"), int)
+    assert_type(nightly.enqueue("us").result(), int)
+    assert_type(tidy(deep=True), str)
+    assert_type(tidy.enqueue(deep=True), TaskHandle[str])
+    assert_type(app.schedules.put("eu", nightly.prepare("eu"), cron="0 3 * * *"), Schedule)
+    assert_type(await app.schedules.aput("tidy", tidy, every=timedelta(minutes=5)), Schedule)
+    assert_type(app.schedules.edit("eu", tidy.prepare(deep=True), every="1h", queue="slow"), Schedule)
+    assert_type(app.schedules.run_now("eu"), TaskHandle[Any])
+    assert_type(app.schedules.next("eu", 5), Sequence[datetime])
+    assert_type(app.schedules.list(), Sequence[Schedule])

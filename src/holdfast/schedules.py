@@ -1,0 +1,135 @@
+"""`app.schedules`: schedules looked at, made and changed at run time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Unpack
+
+from holdfast.admin import schedules as actions
+from holdfast.core.arguments import result_decoder
+from holdfast.core.definition import changed_call, changed_timing
+from holdfast.core.ids import IdSource
+from holdfast.core.schedule import Call, Schedule, Timing
+from holdfast.producer.handle import TaskHandle
+from holdfast.producer.link import Link
+from holdfast.producer.recorder import Prepared
+from holdfast.producer.schedules import TimingOptions, call_of, check_known
+from holdfast.producer.task_type import TaskType
+
+#: What each tick enqueues.
+Scheduled = Prepared[Any] | TaskType[..., Any]
+
+
+class Schedules:
+    """The schedules of a store, those that the code declares and those that are made here."""
+
+    def __init__(self, link: Link, ids: IdSource, task_types: Mapping[str, TaskType[..., Any]]) -> None:
+        self._link = link
+        self._ids = ids
+        self._task_types = task_types
+
+    async def aput(self, name: str, call: Scheduled, **timing: Unpack[TimingOptions]) -> Schedule:
+        """Makes a schedule, or gives one that was made so before this call and timing; paused or not as before."""
+        what, when = self._call(call), changed_timing(Timing(), **timing)
+        return await self._link.insist(lambda store: actions.put(store, name, when, what))
+
+    async def aedit(
+        self,
+        name: str,
+        call: Scheduled | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        **timing: Unpack[TimingOptions],
+    ) -> Schedule:
+        """Changes what is given of a schedule, and nothing else; with another rhythm, its next tick is a new one."""
+        what = None if call is None else self._call(call)
+
+        def change(schedule: Schedule) -> tuple[Timing, Call]:
+            edited = changed_call(what or schedule.call, queue=queue, priority=priority)
+            return changed_timing(schedule.timing, **timing), edited
+
+        return await self._link.insist(lambda store: actions.edit(store, name, change))
+
+    async def aget(self, name: str) -> Schedule:
+        """The schedule of this name, or `UnknownSchedule`."""
+        return await self._link.insist(lambda store: actions.one(store, name))
+
+    async def alist(self) -> Sequence[Schedule]:
+        """All schedules, the soonest to tick first and those without a next tick last."""
+        return await self._link.insist(actions.listed)
+
+    async def anext(self, name: str, count: int = 5) -> Sequence[datetime]:
+        """Its next ticks, in its own time zone; of a paused one, those that it would have."""
+        return await self._link.insist(lambda store: actions.upcoming(store, name, count))
+
+    async def apause(self, name: str) -> Schedule:
+        """No ticks until it is resumed; what runs goes on. A deploy does not end the pause."""
+        return await self._link.insist(lambda store: actions.pause(store, name))
+
+    async def aresume(self, name: str) -> Schedule:
+        """Ticks again, from now on; those of the pause are not made up for."""
+        return await self._link.insist(lambda store: actions.resume(store, name))
+
+    async def arun_now(self, name: str) -> TaskHandle[Any]:
+        """Makes a task besides the ticks; `Refused` if that would overlap where it must not."""
+        new_id = functools.cache(self._ids.task_id)
+        task_id = await self._link.insist(lambda store: actions.run_now(store, name, new_id))
+        return TaskHandle(self._link, task_id, result_decoder(Any, f"task {task_id}"))
+
+    async def aremove(self, name: str) -> None:
+        """Deletes a schedule; the tasks that it made stay. One that the code declares comes back with a worker."""
+        await self._link.insist(lambda store: actions.remove(store, name))
+
+    # -- the same for sync callers --------------------------------------------------------------------------
+
+    def put(self, name: str, call: Scheduled, **timing: Unpack[TimingOptions]) -> Schedule:
+        """Makes a schedule, or gives one that was made so before this call and timing; paused or not as before."""
+        return self._link.run(self.aput(name, call, **timing))
+
+    def edit(
+        self,
+        name: str,
+        call: Scheduled | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        **timing: Unpack[TimingOptions],
+    ) -> Schedule:
+        """Changes what is given of a schedule, and nothing else; with another rhythm, its next tick is a new one."""
+        return self._link.run(self.aedit(name, call, queue=queue, priority=priority, **timing))
+
+    def get(self, name: str) -> Schedule:
+        """The schedule of this name, or `UnknownSchedule`."""
+        return self._link.run(self.aget(name))
+
+    def list(self) -> Sequence[Schedule]:
+        """All schedules, the soonest to tick first and those without a next tick last."""
+        return self._link.run(self.alist())
+
+    def next(self, name: str, count: int = 5) -> Sequence[datetime]:
+        """Its next ticks, in its own time zone; of a paused one, those that it would have."""
+        return self._link.run(self.anext(name, count))
+
+    def pause(self, name: str) -> Schedule:
+        """No ticks until it is resumed; what runs goes on. A deploy does not end the pause."""
+        return self._link.run(self.apause(name))
+
+    def resume(self, name: str) -> Schedule:
+        """Ticks again, from now on; those of the pause are not made up for."""
+        return self._link.run(self.aresume(name))
+
+    def run_now(self, name: str) -> TaskHandle[Any]:
+        """Makes a task besides the ticks; `Refused` if that would overlap where it must not."""
+        return self._link.run(self.arun_now(name))
+
+    def remove(self, name: str) -> None:
+        """Deletes a schedule; the tasks that it made stay. One that the code declares comes back with a worker."""
+        self._link.run(self.aremove(name))
+
+    def _call(self, call: Scheduled) -> Call:
+        made = call_of(call)
+        check_known(made.type, self._task_types)
+        return made
