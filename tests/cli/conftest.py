@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,21 +18,23 @@ from holdfast.clock import SystemClock
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
-from holdfast.core.retry import RetryPolicy
-from holdfast.core.task import Claimed, Failure, NewTask
+from holdfast.core.policy import RunPolicy
+from holdfast.core.progress import Progress
+from holdfast.core.task import Claimed, Failure, Hold, NewTask
 from holdfast.stores.contract import Reserve, Store, WorkerRecord
 from holdfast.stores.open import open_store
+from tests.servers.urls import STORES, fresh_store
 
 T = TypeVar("T")
-ONE_SHOT = RetryPolicy(max_attempts=1)
+ONE_SHOT = RunPolicy(max_attempts=1)
 
 
 class CommandLine:
     """`holdfast` with `--url`, and the store behind it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, url: str | None = None) -> None:
         self.path = path
-        self.url = f"sqlite:///{path}"
+        self.url = url or f"sqlite:///{path}"
         self._ids = IdSource(SystemClock().now_ms, os.urandom)
 
     def run(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
@@ -76,6 +79,10 @@ class CommandLine:
         )
         return self.store(lambda store: store.reserve(request)).tasks
 
+    def tell(self, task: Claimed, progress: Progress) -> None:
+        hold = Hold(task.task_id, task.token, msgspec.json.encode(progress))
+        self.store(lambda store: store.extend([hold], 60_000))
+
     def settle(self, *changes: lifecycle.Change) -> None:
         verdicts = self.store(lambda store: store.apply(changes))
         assert all(verdict.applied for verdict in verdicts)
@@ -85,7 +92,7 @@ class CommandLine:
         self.enqueue(count, policy=ONE_SHOT, **options)
         failure = error or Failure("builtins.ValueError", "bad luck", "Traceback: bad luck")
         claimed = self.claim(count, queue=options.get("queue", "default"))
-        self.settle(*(_failed(task, failure) for task in claimed))
+        self.settle(*(failed(task, failure) for task in claimed))
         return [task.task_id for task in claimed]
 
     def announce(self, *, ttl_ms: int = 60_000, **about: Any) -> None:
@@ -94,14 +101,24 @@ class CommandLine:
         self.store(lambda store: store.announce(record, ttl_ms))
 
 
-def _failed(task: Claimed, failure: Failure) -> lifecycle.Change:
+class ShiftedClock(SystemClock):
+    """The machine's clock, a while later."""
+
+    def __init__(self, by_ms: int) -> None:
+        self._by_ms = by_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._by_ms
+
+
+def failed(task: Claimed, failure: Failure, *, retryable: bool = True) -> lifecycle.Change:
     return lifecycle.fail(
         task.task_id,
         task.token,
         failure,
         attempt=task.attempt,
         policy=task.policy,
-        retryable=True,
+        retryable=retryable,
         random_unit=0.0,
     )
 
@@ -109,6 +126,12 @@ def _failed(task: Claimed, failure: Failure) -> lifecycle.Change:
 @pytest.fixture
 def cli(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path / "tasks.db")
+
+
+@pytest.fixture(params=STORES)
+def any_cli(request: pytest.FixtureRequest, tmp_path: Path) -> CommandLine:
+    """The same on each kind of store."""
+    return CommandLine(tmp_path / "tasks.db", fresh_store(request.param, tmp_path))
 
 
 def is_one_line(result: Result, exit_code: int) -> str:

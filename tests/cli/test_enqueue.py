@@ -45,6 +45,14 @@ def test_options_override_those_of_the_app(cli: CommandLine, app: str) -> None:
     assert task["request_id"] == "order-42"
 
 
+def test_a_deadline_to_start_is_recorded_with_the_task(cli: CommandLine, app: str) -> None:
+    for options in (["--app", app, "--args", '["a"]'], ["--force"]):
+        task_id = cli.ok("enqueue", "resize", "--expires", "10m", *options).strip()
+        assert cli.json("tasks", "show", task_id)["policy"]["expires_ms"] == 600_000
+        for wrong in (["--expires", "0"], ["--expires", "soon"], ["--expires", "1m", "--delay", "1m"]):
+            is_one_line(cli.run("enqueue", "resize", *options, *wrong), 2)
+
+
 def test_a_type_that_a_worker_knows_goes_to_the_queue_that_the_worker_serves(cli: CommandLine) -> None:
     cli.announce(queues=("images",), types=("resize",))
     task_id = cli.json("enqueue", "resize", "--args", '{"url": "a"}')["task_id"]

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core import lifecycle
+from holdfast.core.policy import RunPolicy
+from holdfast.core.progress import LogLine, Progress
 from holdfast.core.task import Failure
-from tests.cli.conftest import CommandLine, is_one_line
+from tests.cli.conftest import CommandLine, failed, is_one_line
 
 
 def test_ls_shows_the_newest_first_as_tab_separated_text(cli: CommandLine) -> None:
@@ -97,3 +101,68 @@ def test_cancel_of_several_says_which_were_refused(cli: CommandLine) -> None:
     assert result.exit_code == 1
     assert result.stdout == f"{task_id} is cancelled\n"
     assert "no task 0000" in result.stderr
+
+
+def states(cli: CommandLine, task_ids: list[str]) -> list[str]:
+    return [cli.json("tasks", "show", task_id)["state"] for task_id in task_ids]
+
+
+def test_cancel_of_all_that_match_tells_those_that_run(any_cli: CommandLine) -> None:
+    mail = any_cli.enqueue(3, queue="mail", type="send")
+    mail += any_cli.enqueue(queue="mail", type="send", delay_ms=3_600_000)
+    others = [*any_cli.enqueue(queue="mail"), *any_cli.enqueue(type="send")]
+    any_cli.claim(queue="mail")
+    answer = any_cli.ok("tasks", "cancel", "--all", "--queue", "mail", "--type", "send", "--reason", "sent", "--yes")
+    assert answer == "cancelled 4 tasks, 1 of them running and being told to stop\n"
+    assert states(any_cli, mail) == ["claimed", "cancelled", "cancelled", "cancelled"]
+    assert states(any_cli, others) == ["ready", "ready"]
+    assert any_cli.json("tasks", "show", mail[1])["reason"] == "sent"
+    again = any_cli.json("tasks", "cancel", "--all", "--state", "ready", "--state", "scheduled", "--yes")
+    assert again == {"matched": 2, "cancelled": 2, "running": 0}
+
+
+def test_cancel_that_could_be_meant_in_two_ways_is_refused(cli: CommandLine) -> None:
+    (task_id,) = cli.enqueue()
+    for options in ([], ["--all"], [task_id, "--all", "--yes"], [task_id, "--state", "ready"]):
+        is_one_line(cli.run("tasks", "cancel", *options), 2)
+    is_one_line(cli.run("tasks", "cancel", "--all", "--yes", "--state", "succeeded"), 2)
+    assert states(cli, [task_id]) == ["ready"]
+
+
+def test_prioritize_moves_waiting_tasks_ahead(any_cli: CommandLine) -> None:
+    first, second, third = any_cli.enqueue(3)
+    assert any_cli.ok("tasks", "prioritize", third, second, "--priority", "7").splitlines() == [
+        f"{third} has priority 7 now",
+        f"{second} has priority 7 now",
+    ]
+    assert any_cli.json("tasks", "show", third)["priority"] == 7
+    (running,) = any_cli.claim()
+    assert running.task_id == second
+    assert "is claimed" in is_one_line(any_cli.run("tasks", "prioritize", second, "--priority", "1"), 1)
+    assert any_cli.ok("tasks", "prioritize", "--all", "--priority", "9", "--yes") == "prioritized 2 tasks\n"
+    assert [task.task_id for task in any_cli.claim(2)] == [first, third]
+
+
+@pytest.mark.parametrize("priority", ["101", "-101", "1.5", "high"])
+def test_a_priority_out_of_range_is_a_wrong_call(cli: CommandLine, priority: str) -> None:
+    (task_id,) = cli.enqueue()
+    is_one_line(cli.run("tasks", "prioritize", task_id, f"--priority={priority}"), 2)
+
+
+def test_progress_and_log_are_shown(any_cli: CommandLine) -> None:
+    (task_id,) = any_cli.enqueue(policy=RunPolicy(timeout_ms=60_000, hard_timeout_ms=90_000, expires_ms=3_600_000))
+    assert any_cli.ok("tasks", "log", task_id) == ""
+    (task,) = any_cli.claim()
+    lines = (LogLine(0, "info", "one\x1b[2J\ntwo"), LogLine(1_500, "warning", "three"))
+    any_cli.tell(task, Progress(done=3, total=12_000, note="half way", log=lines))
+    assert any_cli.ok("tasks", "log", task_id).splitlines() == [
+        "1970-01-01T00:00:00.000Z info one\\x1b[2J two",
+        "1970-01-01T00:00:01.500Z warning three",
+    ]
+    assert any_cli.json("tasks", "log", task_id)[1] == {"at_ms": 1_500, "level": "warning", "text": "three"}
+    shown = any_cli.ok("tasks", "show", task_id)
+    assert "progress\t3 of 12,000, half way\n" in shown
+    assert "time limits\tasked to end after 1m, killed after 1m30s, to be started within 1h\n" in shown
+    assert "log:\n    1970-01-01T00:00:00.000Z info one" in shown
+    any_cli.settle(failed(task, Failure("builtins.ValueError", "bad luck", log=lines)))
+    assert len(any_cli.json("tasks", "log", task_id)) == 2

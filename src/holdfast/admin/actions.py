@@ -1,4 +1,4 @@
-"""Acting: cancel, replay, discard, one by one or in bulk, pause and resume."""
+"""Acting: cancel, prioritize, replay, discard, one by one or in bulk; pause, resume and order queues."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import msgspec
 from holdfast.admin.inspect import every_page
 from holdfast.clock import Clock, SystemClock
 from holdfast.core import lifecycle
+from holdfast.core.durations import Duration
 from holdfast.core.ids import check_task_id
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.names import check_queue
+from holdfast.core.priority import Order, check_priority, step_of
 from holdfast.core.task import State
 from holdfast.errors import BadOption, Refused, UnknownTask
 from holdfast.stores.contract import MAX_BATCH, Query, Store
@@ -28,12 +30,20 @@ class BulkResult(msgspec.Struct, frozen=True):
 
     matched: int
     changed: int
+    #: Of those that were changed, the ones that a worker still runs.
+    running: int = 0
 
 
 async def cancel(store: Store, task_ids: Sequence[str], reason: str) -> list[Verdict]:
     """Keeps waiting tasks from running and tells running ones to stop; one verdict each."""
     reason = check_reason(reason)
     return await _apply(store, task_ids, lambda task_id: lifecycle.cancel(task_id, reason))
+
+
+async def prioritize(store: Store, task_ids: Sequence[str], priority: int) -> list[Verdict]:
+    """Gives waiting tasks another priority, and the place in their queue that goes with it; one verdict each."""
+    check_priority(priority)
+    return await _apply(store, task_ids, lambda task_id: lifecycle.prioritize(task_id, priority))
 
 
 async def replay(store: Store, task_ids: Sequence[str]) -> list[Verdict]:
@@ -55,6 +65,13 @@ async def pause(store: Store, queue: str) -> None:
 async def resume(store: Store, queue: str) -> None:
     """Hands out tasks of this queue again."""
     await store.pause(check_queue(queue), False)
+
+
+async def set_order(store: Store, queue: str, order: Order, step: Duration | None = None) -> int:
+    """Says what priority is worth in this queue, also for the tasks that wait there; the step in milliseconds."""
+    step_ms = step_of(order, step)
+    await store.set_step(check_queue(queue), step_ms)
+    return step_ms
 
 
 def check_reason(reason: str) -> str:
@@ -117,7 +134,7 @@ async def in_bulk(
     progress: Progress = lambda _: None,
 ) -> BulkResult:
     """Makes the change to every task that matches, newest first, at most `limit`; each is met once."""
-    matched = changed = 0
+    matched = changed = running = 0
     async for tasks in every_page(store, query, limit):
         for start in range(0, len(tasks), pace.batch):
             batch = tasks[start : start + pace.batch]
@@ -125,8 +142,9 @@ async def in_bulk(
             verdicts = await store.apply([make_change(task.task_id) for task in batch])
             matched += len(batch)
             changed += sum(verdict.applied for verdict in verdicts)
+            running += sum(verdict.applied and verdict.state is State.CLAIMED for verdict in verdicts)
             progress(matched)
-    return BulkResult(matched, changed)
+    return BulkResult(matched, changed, running)
 
 
 def refusal(task_id: str, verdict: Verdict, verb: str) -> UnknownTask | Refused | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
 from holdfast.admin.inspect import every_page
 from holdfast.admin.text import about_ms, several
 from holdfast.clock import Clock, SystemClock
+from holdfast.core.schedule import Schedule
 from holdfast.core.task import WAITING_STATES, State
-from holdfast.stores.contract import Finding, Query, QueueCounts, Store, WorkerRecord
+from holdfast.stores.contract import DueSchedules, Finding, Query, QueueCounts, Store, WorkerRecord
 from holdfast.version import __version__
 
 #: Tasks that wait longer than this for a worker that does not exist are a problem, not a worker just starting.
@@ -20,6 +22,8 @@ _PATIENCE_MS = 60_000
 _LAPSE_PATIENCE_MS = 15_000
 #: How many waiting tasks are looked at for types that nobody knows.
 _TYPES_LIMIT = 10_000
+#: So many findings of one kind are listed.
+_LISTED = 20
 MAX_DEAD_LETTERS = 1_000
 
 
@@ -35,6 +39,17 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         """The workers that were heard of in time."""
         return [worker for worker in self.workers if worker.alive]
 
+    @property
+    def served(self) -> set[str]:
+        """The queues that have a worker."""
+        return {queue for worker in self.alive for queue in worker.queues}
+
+    @property
+    def runnable(self) -> set[tuple[str, str]]:
+        """The pairs of queue and type for which there is a worker."""
+        kinds = {(worker.queues, worker.types) for worker in self.alive}
+        return {(queue, name) for queues, types in kinds for queue in queues for name in types}
+
 
 async def examine(
     store: Store, *, max_dead_letters: int = MAX_DEAD_LETTERS, clock: Clock | None = None
@@ -48,6 +63,8 @@ async def examine(
     findings += _paused_queues(scene)
     findings += await _unknown_types(store, scene)
     findings += await _stuck_claims(store, scene)
+    findings += await _overdue(store, scene)
+    findings += _schedules(await store.schedules(), scene)
     findings.append(_dead_letters(scene, max_dead_letters))
     return findings
 
@@ -87,8 +104,7 @@ def _no_worker(scene: Scene) -> Finding:
 
 
 def _unserved_queues(scene: Scene) -> list[Finding]:
-    served = {queue for worker in scene.alive for queue in worker.queues}
-    findings = []
+    served, findings = scene.served, []
     for counts in scene.counts:
         ready = counts.states.get(State.READY, 0)
         if ready == 0 or counts.queue in served or counts.paused:
@@ -116,21 +132,22 @@ def _paused_queues(scene: Scene) -> list[Finding]:
 async def _unknown_types(store: Store, scene: Scene) -> list[Finding]:
     if not scene.alive:
         return []
-    known = {name for worker in scene.alive for name in worker.types}
-    unknown: Counter[str] = Counter()
+    served, runnable = scene.served, scene.runnable
+    unknown: Counter[tuple[str, str]] = Counter()
     looked_at = 0
-    async for tasks in every_page(store, Query(states=frozenset({State.READY})), _TYPES_LIMIT):
+    async for tasks in every_page(store, Query(states=WAITING_STATES), _TYPES_LIMIT):
         looked_at += len(tasks)
-        unknown.update(task.type for task in tasks if task.type not in known)
+        found = [(task.queue, task.type) for task in tasks if task.queue in served]
+        unknown.update(pair for pair in found if pair not in runnable)
     findings = [
         Finding(
             level="warning",
             check="types",
-            text=f"{several(count, 'ready task')} of type {name}, which no running worker knows",
+            text=f"{several(count, 'waiting task')} of type {name}, which no running worker of queue {queue} knows",
         )
-        for name, count in unknown.most_common(20)
+        for (queue, name), count in unknown.most_common(_LISTED)
     ]
-    which = "every ready task" if looked_at < _TYPES_LIMIT else f"each of the newest {looked_at:,} ready tasks"
+    which = "every waiting task" if looked_at < _TYPES_LIMIT else f"each of the newest {looked_at:,} waiting tasks"
     return findings or [Finding(level="ok", check="types", text=f"{which} has a type that a worker knows")]
 
 
@@ -144,6 +161,40 @@ async def _stuck_claims(store: Store, scene: Scene) -> list[Finding]:
         "start a worker, it does the upkeep too"
     )
     return [Finding(level="problem", check="claims", text=text)]
+
+
+async def _overdue(store: Store, scene: Scene) -> list[Finding]:
+    overdue = await store.overdue()
+    (oldest,) = await store.get(overdue[:1]) or [None]
+    late_ms = scene.now_ms - oldest.created_at_ms - (oldest.policy.expires_ms or 0) if oldest else 0
+    if late_ms <= _LAPSE_PATIENCE_MS:
+        return []
+    text = (
+        f"{several(len(overdue), 'task')} should have been started up to {about_ms(late_ms)} ago and nobody lets them "
+        "expire: start a worker, it does the upkeep too"
+    )
+    return [Finding(level="problem", check="deadlines", text=text)]
+
+
+def _schedules(found: DueSchedules, scene: Scene) -> list[Finding]:
+    runnable = scene.runnable if scene.alive else {(each.call.queue, each.call.type) for each in found.schedules}
+    findings = [finding for schedule in found.schedules for finding in _schedule(schedule, found.now_ms, runnable)]
+    if not found.schedules or findings:
+        return findings[:_LISTED]
+    return [Finding(level="ok", check="schedules", text=f"{several(len(found.schedules), 'schedule')} on time")]
+
+
+def _schedule(schedule: Schedule, now_ms: int, runnable: set[tuple[str, str]]) -> Iterator[Finding]:
+    name, call = f"schedule {schedule.name}", schedule.call
+    if schedule.paused:
+        yield Finding(level="note", check="schedules", text=f"{name} is paused")
+        return
+    if schedule.next_at_ms is not None and now_ms - schedule.next_at_ms > _PATIENCE_MS:
+        text = f"{name} was due {about_ms(now_ms - schedule.next_at_ms)} ago: start a worker, it does the upkeep too"
+        yield Finding(level="problem", check="schedules", text=text)
+    if (call.queue, call.type) not in runnable:
+        text = f"{name} makes tasks of type {call.type}, which no running worker of queue {call.queue} knows"
+        yield Finding(level="warning", check="schedules", text=text)
 
 
 def _dead_letters(scene: Scene, most: int) -> Finding:

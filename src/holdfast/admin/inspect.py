@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from holdfast.core.ids import check_task_id
+from holdfast.core.priority import Order, order_of
+from holdfast.core.sealing import is_sealed, shown
 from holdfast.core.task import Failure, State, Task
 from holdfast.errors import BadOption, UnknownTask
-from holdfast.stores.contract import MAX_BATCH, Page, Query, Store, WorkerRecord
+from holdfast.stores.contract import MAX_BATCH, Page, Query, QueueCounts, Store, WorkerRecord
 
 #: How many of the newest dead letters a grouping reads at most.
 GROUPING_LIMIT = 10_000
@@ -21,6 +23,8 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str
     paused: bool
+    order: Order
+    step_ms: int
     states: Mapping[State, int]
     oldest_ready_ms: int | None
     #: Live workers that serve it.
@@ -81,22 +85,25 @@ async def every_page(store: Store, query: Query, limit: int) -> AsyncIterator[li
 
 
 async def queue_table(store: Store) -> list[QueueRow]:
-    """Every queue that has tasks, is paused, or is served by a live worker, by name."""
+    """Every queue that has tasks or a setting of its own, or is served by a live worker, by name."""
     serving = _servers(await store.workers())
-    rows = {
-        counts.queue: QueueRow(
-            queue=counts.queue,
-            paused=counts.paused,
-            states=counts.states,
-            oldest_ready_ms=counts.oldest_ready_ms,
-            workers=serving.get(counts.queue, 0),
-        )
-        for counts in await store.counts()
-    }
-    for queue, workers in serving.items():
-        if queue not in rows:
-            rows[queue] = QueueRow(queue=queue, paused=False, states={}, oldest_ready_ms=None, workers=workers)
-    return [rows[queue] for queue in sorted(rows)]
+    counted = {counts.queue: counts for counts in await store.counts()}
+    return [
+        _row(counted.get(queue) or QueueCounts(queue=queue), serving.get(queue, 0))
+        for queue in sorted({*counted, *serving})
+    ]
+
+
+def _row(counts: QueueCounts, workers: int) -> QueueRow:
+    return QueueRow(
+        queue=counts.queue,
+        paused=counts.paused,
+        order=order_of(counts.step_ms),
+        step_ms=counts.step_ms,
+        states=counts.states,
+        oldest_ready_ms=counts.oldest_ready_ms,
+        workers=workers,
+    )
 
 
 async def worker_table(store: Store) -> list[WorkerRecord]:
@@ -133,9 +140,11 @@ def task_view(task: Task) -> dict[str, Any]:
 
 
 def json_value(data: bytes | None) -> Any:
-    """The value of JSON bytes; bytes that are no JSON come back as text."""
+    """The value of JSON bytes; bytes that are no JSON come back as text, of encrypted ones their length is told."""
     if data is None:
         return None
+    if is_sealed(data):
+        data = shown(data)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.durations import format_ms
+from holdfast.core.progress import Progress
 
 
 def printable(text: str) -> str:
@@ -27,3 +28,11 @@ def about_ms(milliseconds: int) -> str:
 def several(count: int, noun: str, plural: str | None = None) -> str:
     """`1 task`, `12 tasks`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def progress_text(progress: Progress) -> str:
+    """`3 of 10, half way`; empty if the run has told nothing."""
+    done = "" if progress.done is None else f"{round(progress.done, 2):,}"
+    if done and progress.total:
+        done += f" of {round(progress.total, 2):,}"
+    return ", ".join(part for part in (done, progress.note) if part)

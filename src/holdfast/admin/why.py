@@ -7,9 +7,11 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.admin.inspect import every_page, last_failure, one_task
-from holdfast.admin.text import about_ms, first_line, several
+from holdfast.admin.text import about_ms, first_line, progress_text, several
 from holdfast.clock import Clock, SystemClock
+from holdfast.core.durations import format_ms
 from holdfast.core.priority import rank
+from holdfast.core.progress import read_progress
 from holdfast.core.task import State, Task
 from holdfast.stores.contract import Query, QueueCounts, Store, WorkerRecord
 
@@ -23,7 +25,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str
     state: State
     #: One of: waits_for_time, waits_for_upkeep, waits_for_tasks, waits_for_retry, queue_paused, no_worker_for_queue,
-    #: no_worker_for_type, behind_others, next, running, lease_expired, cancelling, or the final state's name.
+    #: no_worker_for_type, behind_others, next, running, lease_expired, cancelling; of a task that has ended: timed_out,
+    #: worker_lost, expired, or else the final state's name.
     cause: str
     text: str
 
@@ -32,15 +35,21 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be known besides the task."""
 
     now_ms: int
+    #: Those that live and take on tasks.
     workers: list[WorkerRecord]
-    queue: QueueCounts | None
-    #: Ready tasks of the same queue with a better place; None if there are too many to count.
+    queue: QueueCounts
+    #: Ready tasks of the same queue with a better place, for which there is a worker; None: too many to count.
     ahead: int | None = None
 
     @property
     def ready(self) -> int:
         """All ready tasks of the queue."""
-        return self.queue.states.get(State.READY, 0) if self.queue else 0
+        return self.queue.states.get(State.READY, 0)
+
+    @property
+    def serving(self) -> list[WorkerRecord]:
+        """The workers of the queue."""
+        return [worker for worker in self.workers if self.queue.queue in worker.queues]
 
 
 async def why(store: Store, task_id: str, clock: Clock | None = None) -> Explanation:
@@ -48,31 +57,36 @@ async def why(store: Store, task_id: str, clock: Clock | None = None) -> Explana
     task = await one_task(store, task_id)
     scene = Scene(
         now_ms=(clock or SystemClock()).now_ms(),
-        workers=[worker for worker in await store.workers() if worker.alive],
-        queue=next((counts for counts in await store.counts() if counts.queue == task.queue), None),
+        workers=[worker for worker in await store.workers() if worker.alive and worker.status == "running"],
+        queue=await _counts(store, task.queue),
     )
     if task.state is State.READY and scene.ready <= _LOOK_AHEAD:
-        scene = msgspec.structs.replace(scene, ahead=await _ahead(store, task))
+        scene = msgspec.structs.replace(scene, ahead=await _ahead(store, task, scene))
     cause, text = _EXPLAIN[task.state](task, scene)
     return Explanation(task_id=task_id, state=task.state, cause=cause, text=text)
 
 
-async def _ahead(store: Store, task: Task) -> int:
-    place = (rank(task.run_at_ms, task.priority), task.task_id)
+async def _counts(store: Store, queue: str) -> QueueCounts:
+    empty = QueueCounts(queue=queue)
+    return next((counts for counts in await store.counts() if counts.queue == queue), empty)
+
+
+async def _ahead(store: Store, task: Task, scene: Scene) -> int:
+    known = {name for worker in scene.serving for name in worker.types}
+
+    def place(other: Task) -> tuple[int, str]:
+        return rank(other.run_at_ms, other.priority, scene.queue.step_ms), other.task_id
+
     query = Query(states=frozenset({State.READY}), queue=task.queue)
-    return sum(
-        [
-            sum((rank(other.run_at_ms, other.priority), other.task_id) < place for other in page)
-            async for page in every_page(store, query, _LOOK_AHEAD)
-        ]
-    )
+    pages = [page async for page in every_page(store, query, _LOOK_AHEAD)]
+    return sum(other.type in known and place(other) < place(task) for page in pages for other in page)
 
 
 # -- waiting -------------------------------------------------------------------------------------------------
 
 
-def _blocked(_task: Task, _scene: Scene) -> tuple[str, str]:
-    return "waits_for_tasks", "It waits for other tasks to finish."
+def _blocked(task: Task, scene: Scene) -> tuple[str, str]:
+    return "waits_for_tasks", f"It waits for other tasks to finish.{_deadline(task, scene)}"
 
 
 def _scheduled(task: Task, scene: Scene) -> tuple[str, str]:
@@ -81,7 +95,8 @@ def _scheduled(task: Task, scene: Scene) -> tuple[str, str]:
         return _overdue(-left_ms, scene)
     snoozed = bool(task.history) and task.history[-1].outcome == "snoozed"
     what = "It asked to run again later, and waits" if snoozed else "It waits"
-    return "waits_for_time", f"{what} for its time, in {about_ms(left_ms)}.{_prospects(task, scene)}"
+    text = f"{what} for its time, in {about_ms(left_ms)}.{_prospects(task, scene)}{_deadline(task, scene)}"
+    return "waits_for_time", text
 
 
 def _retry_pending(task: Task, scene: Scene) -> tuple[str, str]:
@@ -95,8 +110,11 @@ def _retry_pending(task: Task, scene: Scene) -> tuple[str, str]:
 
 def _ready(task: Task, scene: Scene) -> tuple[str, str]:
     hindrance = _hindrance(task, scene)
-    if hindrance is not None:
-        return hindrance
+    cause, text = hindrance or _standing_in_line(task, scene)
+    return cause, f"{text}{_deadline(task, scene)}"
+
+
+def _standing_in_line(task: Task, scene: Scene) -> tuple[str, str]:
     waited = f"It has been ready for {about_ms(scene.now_ms - task.run_at_ms)}"
     where = f"in queue {task.queue}, served by {_capacity(_serving(task, scene))}"
     if scene.ahead is None:
@@ -115,16 +133,15 @@ def _capacity(serving: list[WorkerRecord]) -> str:
 
 def _hindrance(task: Task, scene: Scene) -> tuple[str, str] | None:
     """What keeps any worker from taking it, None if nothing does."""
-    if scene.queue is not None and scene.queue.paused:
+    if scene.queue.paused:
         return "queue_paused", f"Queue {task.queue} is paused; `holdfast queues resume {task.queue}` lets it go on."
     if not scene.workers:
         return "no_worker_for_queue", "No worker is running."
-    serving = [worker for worker in scene.workers if task.queue in worker.queues]
-    if not serving:
+    if not scene.serving:
         served = ", ".join(sorted({queue for worker in scene.workers for queue in worker.queues}))
         return "no_worker_for_queue", f"No running worker serves queue {task.queue}; they serve {served or 'none'}."
     if not _serving(task, scene):
-        knowing = several(len(serving), "worker")
+        knowing = several(len(scene.serving), "worker")
         return "no_worker_for_type", f"None of the {knowing} of queue {task.queue} knows the type {task.type}."
     return None
 
@@ -139,8 +156,18 @@ def _overdue(late_ms: int, scene: Scene) -> tuple[str, str]:
     return "waits_for_upkeep", f"It has been due for {about_ms(late_ms)}; {whose}."
 
 
+def _deadline(task: Task, scene: Scene) -> str:
+    """By when a task that never ran has to be started, if it has to."""
+    if task.policy.expires_ms is None or task.deliveries:
+        return ""
+    left_ms = task.created_at_ms + task.policy.expires_ms - scene.now_ms
+    if left_ms > 0:
+        return f" If it is not started within {about_ms(left_ms)}, it expires."
+    return f" It should have been started {about_ms(-left_ms)} ago, and expires as soon as a worker does the upkeep."
+
+
 def _serving(task: Task, scene: Scene) -> list[WorkerRecord]:
-    return [worker for worker in scene.workers if task.queue in worker.queues and task.type in worker.types]
+    return [worker for worker in scene.serving if task.type in worker.types]
 
 
 # -- running -------------------------------------------------------------------------------------------------
@@ -148,14 +175,25 @@ def _serving(task: Task, scene: Scene) -> list[WorkerRecord]:
 
 def _claimed(task: Task, scene: Scene) -> tuple[str, str]:
     since = about_ms(scene.now_ms - (task.claimed_at_ms or scene.now_ms))
-    holder = f"Worker {task.worker_id} has been running attempt {_of(task)} for {since}"
+    told = progress_text(read_progress(task.progress))
+    holder = f"Worker {task.worker_id} has been running attempt {_of(task)} for {since}{f' ({told})' if told else ''}"
     left_ms = (task.lease_expires_at_ms or 0) - scene.now_ms
     if left_ms <= 0:
         expired = f"its lease ran out {about_ms(-left_ms)} ago"
         return "lease_expired", f"{holder}, but {expired}: it will be given to another worker."
     if task.cancel_requested:
         return "cancelling", f"{holder}; its cancellation is asked for ({task.reason}) and the worker is being told."
-    return "running", f"{holder}; its lease has {about_ms(left_ms)} left."
+    return "running", f"{holder}; its lease has {about_ms(left_ms)} left{_time_left(task, scene)}."
+
+
+def _time_left(task: Task, scene: Scene) -> str:
+    """When its time limit ends, or its process is killed."""
+    ran_ms = scene.now_ms - (task.claimed_at_ms or scene.now_ms)
+    soft_ms, hard_ms = task.policy.timeout_ms, task.policy.hard_timeout_ms
+    if soft_ms is not None and soft_ms > ran_ms:
+        return f", its time limit ends in {about_ms(soft_ms - ran_ms)}"
+    passed = "" if soft_ms is None else f", its time limit passed {about_ms(ran_ms - soft_ms)} ago"
+    return passed if hard_ms is None else f"{passed}, its process is killed in {about_ms(hard_ms - ran_ms)}"
 
 
 # -- finished ------------------------------------------------------------------------------------------------
@@ -169,15 +207,25 @@ def _succeeded(task: Task, scene: Scene) -> tuple[str, str]:
 
 def _dead_lettered(task: Task, scene: Scene) -> tuple[str, str]:
     text = f"It was dead-lettered {_ago(task, scene)}: {_ended_because(task)}; `holdfast dead replay` puts it back."
-    return "dead_lettered", text
+    return _end(task), text
 
 
 def _failed(task: Task, scene: Scene) -> tuple[str, str]:
-    return "failed", f"It failed for good {_ago(task, scene)}: {_ended_because(task)}."
+    return _end(task), f"It failed for good {_ago(task, scene)}: {_ended_because(task)}."
 
 
 def _cancelled(task: Task, scene: Scene) -> tuple[str, str]:
+    if _end(task) == "expired" and task.policy.expires_ms is not None:
+        within = f"within {format_ms(task.policy.expires_ms)} of its enqueue"
+        return "expired", f"It expired {_ago(task, scene)}: it was not started {within}."
     return "cancelled", f"It was cancelled {_ago(task, scene)}: {task.reason or 'no reason given'}."
+
+
+def _end(task: Task) -> str:
+    """How it ended, where its state alone does not say it."""
+    reason = (task.reason or "").partition(":")[0]
+    told_apart = {State.CANCELLED: {"expired"}}.get(task.state, {"timed_out", "worker_lost"})
+    return reason if reason in told_apart else task.state.value
 
 
 def _ended_because(task: Task) -> str:
@@ -185,6 +233,8 @@ def _ended_because(task: Task) -> str:
         return f"attempt {_of(task)} ended with an error that is not retried, {_error(task)}"
     if task.reason == "worker_lost":
         return f"its worker was lost on attempt {_of(task)}, the last one: {_error(task)}"
+    if task.reason == "timed_out":
+        return f"attempt {_of(task)}, the last one, ended with {_error(task)}"
     return f"it used up {several(task.attempt, 'attempt')}, the last of which ended with {_error(task)}"
 
 
@@ -193,7 +243,8 @@ def _error(task: Task) -> str:
     if failure is None:
         return "an error that was not recorded"
     message = first_line(failure.message)
-    return f"{failure.type.removeprefix('builtins.')}: {message}" if message else failure.type
+    name = failure.type.removeprefix("builtins.").removeprefix("holdfast.errors.")
+    return f"{name}: {message}" if message else name
 
 
 def _of(task: Task) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import click
 
 from holdfast.admin import actions, inspect
 from holdfast.admin.text import about_ms, first_line, several
 from holdfast.cli import options, output
-from holdfast.cli.bulk import Bulk, bulk_options, change_all
+from holdfast.cli.bulk import Bulk, Words, bulk_options, by_error, change_all
 from holdfast.cli.options import store_options, with_store
 from holdfast.cli.task_page import show_task
 from holdfast.cli.verdicts import report
@@ -78,14 +78,14 @@ def show(task_id: str, url: str, as_json: bool) -> None:
 
 @dead.command("replay")
 @click.argument("task_ids", nargs=-1, type=options.task_id, metavar="[TASK_ID]...")
-@bulk_options
+@bulk_options(by_error)
 @store_options
 @click.pass_context
 def replay(ctx: click.Context, task_ids: tuple[str, ...], bulk: Bulk, url: str, as_json: bool) -> None:
     """Put dead letters back with fresh attempts."""
     bulk.check(task_ids)
     if bulk.all:
-        change_all(url, bulk, lifecycle.replay, ("replay", "replayed"), as_json)
+        change_all(url, bulk, _chosen(bulk), lifecycle.replay, Words("replay", "replayed", "dead letter"), as_json)
         return
     verdicts = with_store(url, lambda store: actions.replay(store, task_ids), must_exist=True)
     ctx.exit(report(task_ids, verdicts, "replayed", as_json, lambda _: "is ready again"))
@@ -94,7 +94,7 @@ def replay(ctx: click.Context, task_ids: tuple[str, ...], bulk: Bulk, url: str, 
 @dead.command("discard")
 @click.argument("task_ids", nargs=-1, type=options.task_id, metavar="[TASK_ID]...")
 @click.option("--reason", required=True, help="Recorded with the payload.")
-@bulk_options
+@bulk_options(by_error)
 @store_options
 @click.pass_context
 def discard(ctx: click.Context, task_ids: tuple[str, ...], reason: str, bulk: Bulk, url: str, as_json: bool) -> None:
@@ -102,11 +102,15 @@ def discard(ctx: click.Context, task_ids: tuple[str, ...], reason: str, bulk: Bu
     bulk.check(task_ids)
     reason = actions.check_reason(reason)
     if bulk.all:
-        make_change: Callable[[str], lifecycle.Change] = lambda task_id: lifecycle.discard(task_id, reason)  # noqa: E731
-        change_all(url, bulk, make_change, ("discard", "discarded"), as_json)
+        make_change = partial(lifecycle.discard, reason=reason)
+        change_all(url, bulk, _chosen(bulk), make_change, Words("discard", "discarded", "dead letter"), as_json)
         return
     verdicts = with_store(url, lambda store: actions.discard(store, task_ids, reason), must_exist=True)
     ctx.exit(report(task_ids, verdicts, "discarded", as_json, lambda _: "is discarded"))
+
+
+def _chosen(bulk: Bulk) -> Query:
+    return actions.dead_letters(bulk.queue, bulk.task_type, bulk.error_type)
 
 
 async def _page(store: Store, query: Query) -> Page:

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from holdfast.admin.inspect import json_value, one_task
 from holdfast.cli import options, output
 from holdfast.cli.arguments import as_object, read_arguments
+from holdfast.cli.from_app import prepared_call, url_of
 from holdfast.cli.known_types import queue_for
 from holdfast.cli.options import duration_type, store_options, with_store
 from holdfast.clock import SystemClock
@@ -23,7 +23,8 @@ from holdfast.core.ids import IdSource
 from holdfast.core.names import check_request_id
 from holdfast.core.priority import check_priority
 from holdfast.core.task import FINAL_STATES, Enqueued, NewTask, State, Task
-from holdfast.errors import RequestConflict, ResultTimeout, UnknownTaskType
+from holdfast.errors import RequestConflict, ResultTimeout
+from holdfast.producer.options import Options, changed
 from holdfast.stores.contract import Store
 
 _POLL_SECONDS = 0.1
@@ -39,7 +40,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     run_at_ms: int | None
     priority: int | None
     request_id: str | None
+    expires_ms: int | None
     force: bool
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `using` would be told; None where nothing was said."""
+        return {
+            "queue": self.queue,
+            "delay": _duration(self.delay_ms),
+            "run_at": None if self.run_at_ms is None else datetime.fromtimestamp(self.run_at_ms / 1000, UTC),
+            "priority": self.priority,
+            "request_id": self.request_id,
+            "expires": _duration(self.expires_ms),
+        }
 
 
 @click.command()
@@ -50,6 +64,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--at", "run_at_ms", type=options.time, metavar="TIME", help="Run at this time, as 2030-01-31T09:00:00Z.")
 @click.option("--priority", type=int, help="From -100 to 100, higher is sooner.")
 @click.option("--request-id", help="The same request_id in a queue gives the same task.")
+@click.option(
+    "--expires",
+    "expires_ms",
+    type=duration_type("--expires"),
+    metavar="DURATION",
+    help="Cancel it if not begun by then.",
+)
 @click.option("--app", "app_reference", metavar="MODULE:APP", help="Check against this app, use its queue and policy.")
 @click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit 1 if it is not a success.")
 @click.option("--timeout", "timeout_ms", type=duration_type("--timeout"), metavar="DURATION", help="Of --wait.")
@@ -68,10 +89,7 @@ def enqueue(
 ) -> None:
     """Record a task."""
     call = _checked(asked, wait, timeout_ms)
-    task = None
-    if app_reference is not None:
-        task, app_url = _from_app(app_reference, call)
-        url = url if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE else app_url
+    task = _from_app(app_reference, call) if app_reference else None
 
     async def record(store: Store) -> tuple[Enqueued, Task | None]:
         answer = await _record(store, task or await _unchecked(store, call))
@@ -79,7 +97,7 @@ def enqueue(
             output.chatter(f"task {answer.task_id}")
         return answer, await _ended(store, answer.task_id, timeout_ms) if wait else None
 
-    answer, ended = with_store(url, record)
+    answer, ended = with_store(url_of(ctx, url, app_reference), record)
     _print(answer, ended, as_json)
     ctx.exit(0 if ended is None or ended.state is State.SUCCEEDED else 1)
 
@@ -96,39 +114,22 @@ def _checked(asked: dict[str, Any], wait: bool, timeout_ms: int | None) -> Call:
     return Call(**{**asked, "arguments": read_arguments(asked["arguments"])})
 
 
-def _from_app(reference: str, call: Call) -> tuple[NewTask, str]:
-    """The task as the app's own function would record it, and the URL of the app."""
-    from holdfast.worker.loading import load_app
-
-    app = load_app(reference)
-    if call.type not in app.task_types:
-        known = ", ".join(sorted(app.task_types)) or "none"
-        raise UnknownTaskType(f"{reference} has no task type {call.type}; it has {known}")
-    using = app.task_types[call.type].using(
-        queue=call.queue,
-        delay=None if call.delay_ms is None else timedelta(milliseconds=call.delay_ms),
-        run_at=None if call.run_at_ms is None else datetime.fromtimestamp(call.run_at_ms / 1000, UTC),
-        priority=call.priority,
-        request_id=call.request_id,
-    )
-    is_list = isinstance(call.arguments, list)
-    prepared = using.prepare(*call.arguments) if is_list else using.prepare(**as_object(call.arguments))
-    return prepared.options.new_task(_new_id(), prepared.type, prepared.payload), str(app.url)
+def _from_app(reference: str, call: Call) -> NewTask:
+    """The task as the app's own function would record it."""
+    prepared = prepared_call(reference, call.type, call.arguments, **call.options)
+    return prepared.options.new_task(_new_id(), prepared.type, prepared.payload)
 
 
 async def _unchecked(store: Store, call: Call) -> NewTask:
     """The task as far as it can be known without the app's code."""
     arguments = as_object(call.arguments)
-    return NewTask(
-        task_id=_new_id(),
-        type=call.type,
-        queue=queue_for(call.type, call.queue, await store.workers(), force=call.force),
-        payload=payload.encode(arguments, f"arguments of {call.type}"),
-        request_id=call.request_id,
-        priority=call.priority or 0,
-        delay_ms=call.delay_ms or 0,
-        run_at_ms=call.run_at_ms,
-    )
+    queue = queue_for(call.type, call.queue, await store.workers(), force=call.force)
+    given = changed(Options(), **{**call.options, "queue": queue})
+    return given.new_task(_new_id(), call.type, payload.encode(arguments, f"arguments of {call.type}"))
+
+
+def _duration(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
 
 async def _record(store: Store, task: NewTask) -> Enqueued:
@@ -167,12 +168,6 @@ def _print(answer: Enqueued, ended: Task | None, as_json: bool) -> None:
         output.line((ended.result or b"null").decode(errors="backslashreplace"))
     else:
         output.chatter(f"holdfast: task {ended.task_id} is {ended.state}: {ended.reason or 'no reason given'}")
-
-
-def _end_view(ended: Task | None) -> dict[str, Any]:
-    if ended is None:
-        return {}
-    return {"state": ended.state, "reason": ended.reason, "result": json_value(ended.result)}
 
 
 def _new_id(partition: int = 0) -> str:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.errors import HoldfastError, Refused, RequestConflict, UnknownTask, UsageError
+from holdfast.errors import (
+    HoldfastError,
+    Refused,
+    RequestConflict,
+    UnknownSchedule,
+    UnknownTask,
+    UnknownToken,
+    UnknownWorker,
+    UsageError,
+)
 
 #: Wrong for what the store holds now, not in themselves: the same call may be right tomorrow.
-_NO = (UnknownTask, Refused, RequestConflict)
+_NO = (UnknownTask, UnknownSchedule, UnknownToken, UnknownWorker, Refused, RequestConflict)
 
 
 def exit_code(error: HoldfastError) -> int:

@@ -10,12 +10,17 @@ from holdfast.version import __version__
 _COMMANDS = {
     "demo": LazyCommand("holdfast.cli.demo", "demo", "Show tasks being recorded, run, retried and dead-lettered."),
     "worker": LazyCommand("holdfast.cli.worker", "worker", "Run the tasks of an app."),
+    "server": LazyCommand("holdfast.cli.server", "server", "Serve the store over HTTP."),
     "enqueue": LazyCommand("holdfast.cli.enqueue", "enqueue", "Record a task."),
-    "tasks": LazyCommand("holdfast.cli.tasks", "tasks", "List, show, explain and cancel tasks."),
+    "tasks": LazyCommand("holdfast.cli.tasks", "tasks", "List, show, explain, prioritize and cancel tasks."),
     "dead": LazyCommand("holdfast.cli.dead", "dead", "List, show, replay and discard dead letters."),
-    "queues": LazyCommand("holdfast.cli.queues", "queues", "List, pause, resume and spread queues."),
-    "workers": LazyCommand("holdfast.cli.workers", "workers", "List workers."),
+    "queues": LazyCommand("holdfast.cli.queues", "queues", "List, pause, resume, order and spread queues."),
+    "schedules": LazyCommand(
+        "holdfast.cli.schedules", "schedules", "List, make, change, pause, resume and run schedules."
+    ),
+    "workers": LazyCommand("holdfast.cli.workers", "workers", "List and show workers, change their concurrency."),
     "partitions": LazyCommand("holdfast.cli.partitions", "partitions", "List partitions."),
+    "token": LazyCommand("holdfast.cli.token", "token", "Make, list and revoke tokens of the HTTP API."),
     "migrate": LazyCommand("holdfast.cli.migrate", "migrate", "Bring a store's schema up to this version."),
     "doctor": LazyCommand("holdfast.cli.doctor", "doctor", "Check the store, the workers and the tasks."),
     "bench": LazyCommand("holdfast.bench.command", "bench", "Measure throughput and latency on this machine."),

@@ -13,6 +13,7 @@ import click
 from holdfast.core.durations import duration_ms
 from holdfast.core.ids import check_task_id
 from holdfast.core.names import check_queue, check_type
+from holdfast.core.sizes import size_bytes
 from holdfast.errors import StoreUnavailable, UnknownTask
 from holdfast.stores.contract import Store
 
@@ -64,6 +65,15 @@ def duration_type(option: str) -> Callable[[str], int]:
         return duration_ms(value, option)
 
     return duration
+
+
+def size_type(option: str) -> Callable[[str], int]:
+    """Reads `400MB`, `2G` as bytes; a `BadOption` names the option."""
+
+    def size(value: str) -> int:
+        return size_bytes(value, option)
+
+    return size
 
 
 def time(value: str) -> int:

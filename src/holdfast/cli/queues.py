@@ -9,6 +9,8 @@ from holdfast.admin import partitions as spreading
 from holdfast.admin.text import about_ms
 from holdfast.cli import options, output
 from holdfast.cli.options import store_options, with_store
+from holdfast.core.durations import format_ms
+from holdfast.core.priority import AGED_STEP_MS, ORDERS, Order, order_text
 from holdfast.core.task import State
 from holdfast.stores.contract import Store
 
@@ -18,7 +20,7 @@ _COMMON = frozenset({State.READY, State.CLAIMED, State.SCHEDULED, State.SUCCEEDE
 
 @click.group(no_args_is_help=False)
 def queues() -> None:
-    """List, pause, resume and spread queues."""
+    """List, pause, resume, order and spread queues."""
 
 
 @queues.command("ls")
@@ -30,11 +32,13 @@ def list_queues(url: str, as_json: bool) -> None:
         output.document(rows)
         return
     shown = [state for state in State if not output.at_terminal() or _is_shown(state, rows)]
-    columns = ["queue", "status", "#workers", *(f"#{state}" for state in shown), "#oldest ready"]
+    ordered = not output.at_terminal() or any(row.step_ms != AGED_STEP_MS for row in rows)
+    columns = ["queue", "status", *["order"] * ordered, "#workers", *(f"#{state}" for state in shown), "#oldest ready"]
     cells = [
         [
             row.queue,
             "paused" if row.paused else "",
+            *[order_text(row.step_ms)] * ordered,
             row.workers,
             *(row.states.get(state, 0) for state in shown),
             "" if row.oldest_ready_ms is None else about_ms(row.oldest_ready_ms),
@@ -62,6 +66,24 @@ def pause(names: tuple[str, ...], url: str, as_json: bool) -> None:
 def resume(names: tuple[str, ...], url: str, as_json: bool) -> None:
     """Hand out tasks of these queues again."""
     _switch(names, url, as_json, paused=False)
+
+
+@queues.command("order")
+@click.argument("name", type=options.queue, metavar="QUEUE")
+@click.argument("order", type=click.Choice(ORDERS))
+@click.option("--step", metavar="TIME", help=f"For aged: what a level is worth. [default: {format_ms(AGED_STEP_MS)}]")
+@store_options
+def set_order(name: str, order: Order, step: str | None, url: str, as_json: bool) -> None:
+    """Say what priority is worth in this queue, also for the tasks that wait there.
+
+    strict: always the highest priority first, however long others wait. aged: each level of priority is worth a step of
+    waiting, so that nothing starves.
+    """
+    step_ms = with_store(url, lambda store: actions.set_order(store, name, order, step))
+    if as_json:
+        output.document({"queue": name, "order": order, "step_ms": step_ms})
+    else:
+        output.line(f"queue {name} is {order_text(step_ms)}")
 
 
 @queues.command("spread")

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from holdfast.admin import actions, inspect
 from holdfast.admin.text import about_ms
 from holdfast.admin.why import why
 from holdfast.cli import options, output
+from holdfast.cli.bulk import Bulk, Words, bulk_options, by_state, change_all
 from holdfast.cli.options import store_options, with_store
-from holdfast.cli.task_page import show_task
+from holdfast.cli.task_page import show_log, show_task
 from holdfast.cli.verdicts import report
 from holdfast.clock import SystemClock
+from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Verdict
-from holdfast.core.task import State, Task
+from holdfast.core.priority import check_priority
+from holdfast.core.progress import kept_log
+from holdfast.core.task import FINAL_STATES, WAITING_STATES, State, Task
 from holdfast.stores.contract import MAX_BATCH, Query
+
+_UNFINISHED = frozenset(State) - FINAL_STATES
 
 
 @click.group(no_args_is_help=False)
 def tasks() -> None:
-    """List, show, explain and cancel tasks."""
+    """List, show, explain, prioritize and cancel tasks."""
 
 
 @tasks.command("ls")
@@ -82,15 +90,56 @@ def explain(task_id: str, url: str, as_json: bool) -> None:
         output.line(explanation.text)
 
 
+@tasks.command("log")
+@click.argument("task_id", type=options.task_id)
+@store_options
+def log(task_id: str, url: str, as_json: bool) -> None:
+    """Print the latest log lines of a task, the first one first."""
+    lines = kept_log(with_store(url, lambda store: inspect.one_task(store, task_id), must_exist=True))
+    if as_json:
+        output.document([{"at_ms": line.at_ms, "level": line.level, "text": line.text} for line in lines])
+    else:
+        show_log(lines)
+
+
 @tasks.command("cancel")
-@click.argument("task_ids", nargs=-1, required=True, type=options.task_id, metavar="TASK_ID...")
+@click.argument("task_ids", nargs=-1, type=options.task_id, metavar="[TASK_ID]...")
 @click.option("--reason", default="cancelled from the command line", show_default=True, help="Recorded with the task.")
+@bulk_options(by_state(_UNFINISHED))
 @store_options
 @click.pass_context
-def cancel(ctx: click.Context, task_ids: tuple[str, ...], reason: str, url: str, as_json: bool) -> None:
+def cancel(ctx: click.Context, task_ids: tuple[str, ...], reason: str, bulk: Bulk, url: str, as_json: bool) -> None:
     """Keep waiting tasks from running, and tell running ones to stop."""
+    bulk.check(task_ids)
+    reason = actions.check_reason(reason)
+    if bulk.all:
+        make_change = partial(lifecycle.cancel, reason=reason)
+        words = Words("cancel", "cancelled", "task", tells=True)
+        change_all(url, bulk, bulk.tasks_in(_UNFINISHED), make_change, words, as_json)
+        return
     verdicts = with_store(url, lambda store: actions.cancel(store, task_ids, reason), must_exist=True)
     ctx.exit(report(task_ids, verdicts, "cancelled", as_json, _cancelled))
+
+
+@tasks.command("prioritize")
+@click.argument("task_ids", nargs=-1, type=options.task_id, metavar="[TASK_ID]...")
+@click.option("--priority", type=int, required=True, help="From -100 to 100, higher is sooner.")
+@bulk_options(by_state(WAITING_STATES))
+@store_options
+@click.pass_context
+def prioritize(
+    ctx: click.Context, task_ids: tuple[str, ...], priority: int, bulk: Bulk, url: str, as_json: bool
+) -> None:
+    """Give waiting tasks another priority, and the place in their queue that goes with it."""
+    bulk.check(task_ids)
+    check_priority(priority)
+    if bulk.all:
+        make_change = partial(lifecycle.prioritize, priority=priority)
+        words = Words("prioritize", "prioritized", "task")
+        change_all(url, bulk, bulk.tasks_in(WAITING_STATES), make_change, words, as_json)
+        return
+    verdicts = with_store(url, lambda store: actions.prioritize(store, task_ids, priority), must_exist=True)
+    ctx.exit(report(task_ids, verdicts, "given another priority", as_json, lambda _: f"has priority {priority} now"))
 
 
 def _cancelled(verdict: Verdict) -> str:

@@ -1,0 +1,116 @@
+"""Tokens of the HTTP API: made, listed, revoked."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.core import access
+from holdfast.core.access import TOKEN_KIND, AccessToken, TokenText
+from holdfast.core.rates import Rate
+from holdfast.core.scopes import Scope, Scopes
+from holdfast.errors import BadOption, UnknownToken
+from holdfast.stores.contract import Document, Store
+
+LONGEST_NOTE: Final = 200
+_MOST_SCOPES: Final = 100
+
+
+class ListedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is listed: everything but its hash."""
+
+    token_id: str
+    scopes: tuple[str, ...]
+    note: str
+    rate: str | None
+    created_at_ms: int
+    expires_at_ms: int | None
+    used_at_ms: int | None
+
+
+async def create(
+    store: Store,
+    scopes: Iterable[str],
+    *,
+    now_ms: int,
+    expires_in_ms: int | None = None,
+    rate: Rate | None = None,
+    note: str = "",
+) -> TokenText:
+    """A new token, whose secret nobody can tell after this."""
+    token = AccessToken(
+        digest="",
+        scopes=_checked(scopes),
+        created_at_ms=now_ms,
+        expires_at_ms=None if expires_in_ms is None else now_ms + _checked_expiry(expires_in_ms),
+        rate=rate,
+        note=_checked_note(note),
+    )
+    while True:
+        text = access.new_text(secrets.token_bytes(access.ID_BYTES), secrets.token_bytes(access.SECRET_BYTES))
+        record = msgspec.structs.replace(token, digest=access.digest_of(text.secret))
+        if await store.put_document(TOKEN_KIND, text.token_id, access.write_token(record), 0):
+            return text
+
+
+async def create_first(store: Store, *, now_ms: int) -> TokenText | None:
+    """A token that may do everything, if there is no token at all."""
+    if await store.documents(TOKEN_KIND):
+        return None
+    return await create(store, [Scope.ADMIN], now_ms=now_ms, note="made at the first start of a gateway")
+
+
+async def listed(store: Store) -> list[ListedToken]:
+    """All tokens, the newest first."""
+    found = [_listed(document) for document in await store.documents(TOKEN_KIND)]
+    return sorted(found, key=lambda token: (-token.created_at_ms, token.token_id))
+
+
+async def revoke(store: Store, token_id: str) -> ListedToken:
+    """Takes a token away; gateways that know it forget it within five seconds."""
+    # A whole token is taken too: whoever revokes a leaked one has it at hand.
+    text = access.parse_text(token_id)
+    name = token_id if text is None else text.token_id
+    while True:
+        document = await store.document(TOKEN_KIND, name)
+        if document is None:
+            raise UnknownToken(f"there is no token {access.without_tokens(token_id)!r:.80}; see `holdfast token ls`")
+        if await store.put_document(TOKEN_KIND, name, None, document.version):
+            return _listed(document)
+
+
+def _listed(document: Document) -> ListedToken:
+    token = access.read_token(document.value)
+    return ListedToken(
+        token_id=document.name,
+        scopes=token.scopes,
+        note=token.note,
+        rate=None if token.rate is None else str(token.rate),
+        created_at_ms=token.created_at_ms,
+        expires_at_ms=token.expires_at_ms,
+        used_at_ms=token.used_at_ms,
+    )
+
+
+def _checked(scopes: Iterable[str]) -> tuple[str, ...]:
+    texts = Scopes(scopes).texts
+    if not texts:
+        raise BadOption("scope: a token without one may do nothing; give at least one, such as work:images")
+    if len(texts) > _MOST_SCOPES:
+        raise BadOption(f"scope: {len(texts)} are too many, {_MOST_SCOPES} are the most; end QUEUE with *")
+    return texts
+
+
+def _checked_expiry(expires_in_ms: int) -> int:
+    if expires_in_ms <= 0:
+        raise BadOption("expires: a token that has expired already is of no use; write 30d, or leave it out")
+    return expires_in_ms
+
+
+def _checked_note(note: str) -> str:
+    if len(note) > LONGEST_NOTE or not note.isprintable():
+        raise BadOption(f"note: use at most {LONGEST_NOTE} printable characters, on one line")
+    return note
