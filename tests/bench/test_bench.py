@@ -30,6 +30,9 @@ FIGURES = {
     "pickup_p99",
     "pickup_whole_p50",
     "pickup_whole_p99",
+    *(f"priority_{order}_{name}" for order in ("strict", "aged") for name in ("p50", "p99", "low", "left")),
+    "strangers",
+    "strangers_share",
     "due_earliest",
     "due_p50",
     "due_p99",
@@ -39,7 +42,7 @@ FIGURES = {
 @pytest.mark.slow
 def test_a_tiny_run_with_a_real_worker_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = setting.Sizes(
-        tasks=2_000, bare=1_000, singles=20, concurrent=200, pickups=5, due=50, due_in_s=0.5, idle_s=0.5
+        tasks=2_000, bare=1_000, singles=20, concurrent=200, pickups=5, due=50, due_in_s=0.5, idle_s=0.5, low=5_000
     )
     monkeypatch.setattr(setting.Sizes, "quick", classmethod(lambda cls: tiny))
     output = tmp_path / "bench.json"

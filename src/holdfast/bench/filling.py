@@ -20,13 +20,15 @@ def new_ids() -> IdSource:
     return IdSource(lambda: time.time_ns() // 1_000_000, os.urandom)
 
 
-async def fill(store: Store, queue: str, count: int, ids: IdSource, *, delay_ms: int = 0) -> None:
+async def fill(
+    store: Store, queue: str, count: int, ids: IdSource, *, delay_ms: int = 0, task_type: str = NOOP
+) -> None:
     """Records so many tasks, ready or delayed."""
     place = await store.placement()
 
     def task() -> NewTask:
         task_id = ids.task_id(place(queue, None))
-        return NewTask(task_id=task_id, type=NOOP, queue=queue, payload=_PAYLOAD, delay_ms=delay_ms)
+        return NewTask(task_id=task_id, type=task_type, queue=queue, payload=_PAYLOAD, delay_ms=delay_ms)
 
     for start in range(0, count, MAX_BATCH):
         await store.enqueue([task() for _ in range(min(MAX_BATCH, count - start))])

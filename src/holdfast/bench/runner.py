@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 from holdfast.bench.figures import Figure, Report
 from holdfast.bench.machine import machine, versions
-from holdfast.bench.scenarios import backlog, bare_loop, delayed, drain, enqueue, held_snapshot, latency
+from holdfast.bench.scenarios import (
+    backlog,
+    bare_loop,
+    delayed,
+    drain,
+    enqueue,
+    held_snapshot,
+    latency,
+    priorities,
+    strangers,
+)
 from holdfast.bench.setting import Setting
 from holdfast.bench.targets import with_targets
 
@@ -32,6 +42,11 @@ async def run(setting: Setting, *, full: bool, tell: Callable[[str], None]) -> R
     if full and setting.scheme == "postgresql":
         tell("tasks pass while a snapshot is held open for a minute")
         figures += await held_snapshot.measure(setting)
+    # Last, since they leave many tasks behind.
+    tell(f"high-priority tasks beside {setting.sizes.low:,} low ones")
+    figures += await priorities.measure(setting)
+    tell("tasks behind those of a type that nobody knows")
+    figures += await strangers.measure(setting)
     return _report(setting, figures, full=full)
 
 

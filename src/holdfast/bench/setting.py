@@ -33,13 +33,15 @@ class Sizes:
     due: int = 2_000
     due_in_s: float = 3.0
     idle_s: float = 10.0
+    #: So many low ones wait at least while high ones are picked up.
+    low: int = 100_000
     backlog: int = 1_000_000
     concurrency: int = 200
 
     @classmethod
     def quick(cls) -> Sizes:
         """A tenth of it: good for a look, too short for a comparison."""
-        return cls(tasks=20_000, bare=20_000, singles=500, concurrent=3_000, pickups=60, idle_s=3.0)
+        return cls(tasks=20_000, bare=20_000, singles=500, concurrent=3_000, pickups=60, idle_s=3.0, low=10_000)
 
 
 @dataclass(frozen=True, slots=True)

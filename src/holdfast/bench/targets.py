@@ -12,6 +12,9 @@ from holdfast.bench.figures import Figure, Target, at_least, at_most
 _EVERYWHERE: Final = {
     "pickup_p50": at_most(2),
     "pickup_p99": at_most(10),
+    "priority_aged_p99": at_most(100),
+    "priority_strict_p99": at_most(100),
+    "strangers_share": at_least(80),
     "due_earliest": at_least(0),
     "due_p99": at_most(250),
     "drain_large_share": at_least(80),
