@@ -13,7 +13,7 @@ from holdfast.stores.redaction import hidden
 DEFAULT_URL = "sqlite:///holdfast.db"
 _REDIS = frozenset({"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"})
 _POSTGRES = frozenset({"postgresql", "postgres"})
-_NOT_YET = frozenset({"http", "https"})
+_REMOTE = frozenset({"http", "https"})
 #: A comma in front of another URL; those inside of one (the hosts of a cluster, a file name) stay.
 _BETWEEN_URLS = re.compile(r",(?=[a-z][a-z0-9+]*://)")
 
@@ -52,12 +52,13 @@ def _open_one(url: str, clock: Clock | None) -> Store:
         from holdfast.stores.postgres.opening import open_postgres
 
         return open_postgres(url, clock or SystemClock())
-    if scheme in _NOT_YET:
-        raise BadUrl(
-            f"{redacted(url)}: this version of Holdfast has no {scheme} store; use {DEFAULT_URL}, redis:// or postgresql://"
-        )
+    if scheme in _REMOTE:
+        from holdfast.stores.remote.opening import open_remote
+
+        return open_remote(url)
     raise BadUrl(
-        f"{redacted(url)!r} is not a store URL; write {DEFAULT_URL}, redis://localhost:6379/0 or postgresql://user:password@localhost/database"
+        f"{redacted(url)!r} is not a store URL; write {DEFAULT_URL}, redis://localhost:6379/0, "
+        "postgresql://user:password@localhost/database or https://TOKEN@gateway.example"
     )
 
 

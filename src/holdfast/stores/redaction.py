@@ -10,4 +10,6 @@ def hidden(url: str) -> str:
     if not at:
         return url
     name, colon, _ = login.partition(":")
-    return f"{scheme}://{name}:***@{tail}" if colon else f"{scheme}://***@{tail}"
+    # A gateway knows no users: whatever stands in front of it may be a token.
+    named = colon and scheme not in {"http", "https"}
+    return f"{scheme}://{name}:***@{tail}" if named else f"{scheme}://***@{tail}"

@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 from holdfast.core.durations import duration_ms
 from holdfast.errors import BadDuration
+
+#: The options of a kind of URL: the field that each one sets, and how its text is read.
+Readers = Mapping[str, tuple[str, Callable[[str, str], Any]]]
+
+
+def read_options(query: str, readers: Readers) -> dict[str, Any]:
+    """The fields that the options behind the question mark set; each of them once, and none that is not known."""
+    found: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in readers:
+            raise ValueError(f"unknown option {name!r}; there are {', '.join(readers)}")
+        field_name, read = readers[name]
+        if field_name in found:
+            raise ValueError(f"option {name!r} is given twice")
+        found[field_name] = read(name, text)
+    return found
+
+
+def file(name: str, text: str) -> str:
+    """The path of a file that is there."""
+    if not Path(text).is_file():
+        raise ValueError(f"{name}={text}: there is no such file")
+    return text
 
 
 def durability(name: str, text: str) -> str:

@@ -1,0 +1,164 @@
+"""What a store takes on trust from our own code, and must not from a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import Final
+
+import msgspec
+
+from holdfast.core import payload
+from holdfast.core.durations import LONGEST_MS
+from holdfast.core.ids import check_task_id
+from holdfast.core.lifecycle import Change
+from holdfast.core.names import check_queue, check_request_id, check_type
+from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.priority import check_priority
+from holdfast.core.retry import MAX_ATTEMPTS
+from holdfast.core.task import Failure, Hold, NewTask
+from holdfast.errors import BadOption, PayloadTooLarge, UnknownTask
+from holdfast.producer.options import MAX_HEADER_BYTES
+from holdfast.stores.contract import MAX_BATCH, Reserve
+
+#: Queues in one request for tasks.
+MAX_QUEUES: Final = 64
+MAX_TYPES: Final = 10_000
+#: Ids of claims and workers, classes of errors.
+_LONGEST_ID: Final = 200
+#: Reasons, messages, tracebacks.
+_LONGEST_TEXT: Final = 64 * 1024
+#: Larger ones are not exact wherever numbers are floats.
+_EXACT: Final = 2**53
+#: The last millisecond of the year 9999.
+_LAST_MS: Final = 253_402_300_799_999
+
+
+def check_size(things: Sized, what: str, most: int = MAX_BATCH) -> None:
+    """Refuses more of something than one request may bring."""
+    if len(things) > most:
+        raise BadOption(f"{what}: {len(things):,} are refused, {most:,} are the most in one request")
+
+
+def check_number(value: int, what: str, high: int = LONGEST_MS, low: int = 0) -> int:
+    """The number, or a `BadOption` that names the range."""
+    if not low <= value <= high:
+        raise BadOption(f"{what}: {value} is refused, it must be from {low:,} to {high:,}")
+    return value
+
+
+def check_id(text: str, what: str) -> str:
+    """The id of a claim, a worker or the like, or a `BadOption`."""
+    if not 1 <= len(text) <= _LONGEST_ID or not text.isprintable():
+        raise BadOption(f"{what}: {text!r:.80} is refused: use 1 to {_LONGEST_ID} printable characters")
+    return text
+
+
+def check_task(task: NewTask, max_payload: int) -> None:
+    """Refuses an envelope that our own producer would not have made."""
+    check_task_id(task.task_id)
+    check_type(task.type)
+    check_queue(task.queue)
+    check_priority(task.priority)
+    if task.request_id is not None:
+        check_request_id(task.request_id)
+    payload.check(task.payload, f"arguments of {task.type}", max_payload)
+    check_headers(task.headers)
+    check_number(task.delay_ms, "delay_ms")
+    if task.run_at_ms is not None:
+        check_number(task.run_at_ms, "run_at_ms", _LAST_MS)
+    if task.policy is not DEFAULT_POLICY:
+        check_policy(task.policy)
+
+
+def check_headers(headers: dict[str, str]) -> None:
+    """Refuses headers that are over their limit."""
+    if headers and sum(len(key.encode()) + len(value.encode()) for key, value in headers.items()) > MAX_HEADER_BYTES:
+        raise BadOption(f"headers: the limit is {MAX_HEADER_BYTES:,} bytes; put data into the arguments")
+
+
+def check_policy(policy: RunPolicy) -> None:
+    """Refuses a policy that `Retry` and the time limits of an app could not have made."""
+    check_number(policy.max_attempts, "max_attempts", MAX_ATTEMPTS, 1)
+    check_number(policy.base_ms, "base_ms")
+    check_number(policy.cap_ms, "cap_ms")
+    if not 0 <= policy.jitter <= 1:
+        raise BadOption(f"jitter: {policy.jitter} is refused, it must be between 0 and 1")
+    for what in ("timeout_ms", "hard_timeout_ms", "expires_ms"):
+        limit_ms = getattr(policy, what)
+        if limit_ms is not None:
+            check_number(limit_ms, what)
+    check_size(policy.give_up_on, "give_up_on", 100)
+    check_size(policy.retry_on, "retry_on", 100)
+    for name in (*policy.give_up_on, *policy.retry_on):
+        check_id(name, "class of error")
+
+
+def check_reserve(request: Reserve) -> None:
+    """Refuses a request for tasks that no worker would make."""
+    check_id(request.claim_id, "claim_id")
+    check_id(request.worker_id, "worker_id")
+    check_size(request.shares, "queues", MAX_QUEUES)
+    check_size(request.types or (), "types", MAX_TYPES)
+    check_number(request.max_tasks, "max_tasks", MAX_BATCH)
+    check_number(request.lease_ms, "lease_ms")
+    for share in request.shares:
+        check_queue(share.queue)
+        check_number(share.limit, "limit", MAX_BATCH)
+
+
+def check_changes(changes: Sequence[Change], max_payload: int) -> None:
+    """Refuses changes that no worker and no operator would make."""
+    check_size(changes, "changes")
+    for change in changes:
+        check_number(change.delay_ms, "delay_ms")
+        check_text(change.outcome, "outcome")
+        check_text(change.reason or "", "reason")
+        check_priority(change.priority)
+        if change.epoch is not None:
+            check_number(change.epoch, "epoch", _EXACT)
+        if change.result is not None:
+            payload.check(change.result, "result", max_payload)
+        if change.error is not None:
+            check_failure(change.error)
+
+
+def check_failure(failure: Failure) -> None:
+    """Refuses an error as text that is longer than a worker makes them."""
+    check_id(failure.type, "class of error")
+    check_text(failure.message, "message")
+    check_text(failure.traceback, "traceback")
+    check_size(failure.log, "log lines")
+    for line in failure.log:
+        check_text(line.text, "log line")
+
+
+def check_holds(holds: Sequence[Hold], max_payload: int) -> None:
+    """Refuses claims that cannot be, and progress over the limit."""
+    check_size(holds, "holds")
+    for hold in holds:
+        if hold.progress is not None:
+            payload.check(hold.progress, "progress", max_payload)
+
+
+def is_task_id(text: str) -> bool:
+    """Whether this can be the id of a task."""
+    try:
+        check_task_id(text)
+    except UnknownTask:
+        return False
+    return True
+
+
+def check_numbers(record: msgspec.Struct) -> None:
+    """Refuses a record with a number in it, however deep, that a store may not keep exactly."""
+    for name, value in msgspec.structs.asdict(record).items():
+        if isinstance(value, msgspec.Struct):
+            check_numbers(value)
+        elif isinstance(value, int):
+            check_number(value, name, _EXACT, -_EXACT)
+
+
+def check_text(text: str, what: str) -> None:
+    """Refuses a text over the limit."""
+    if len(text) > _LONGEST_TEXT:
+        raise PayloadTooLarge(f"{what}: {len(text):,} characters, the limit is {_LONGEST_TEXT:,}")

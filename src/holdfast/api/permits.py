@@ -1,0 +1,120 @@
+"""What a caller may do to tasks that the guard could not see: those in a body, and those behind an id.
+
+A task of a foreign queue is as one that does not exist: nothing is done to it, and nobody is told that it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from holdfast.api.checks import is_task_id
+from holdfast.api.guard import Denied, Scope
+from holdfast.api.routing import Call
+from holdfast.core.lifecycle import Change, Event
+from holdfast.core.task import Claimed, Hold, Task
+from holdfast.wire import problems
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Sifted(Generic[Item]):
+    """Those of many that are the caller's business, and the way back to an answer for each of the many."""
+
+    __slots__ = ("_own", "items")
+
+    def __init__(self, items: Sequence[Item], is_own: Callable[[Item], bool]) -> None:
+        self._own = [is_own(item) for item in items]
+        self.items = [item for item, own in zip(items, self._own, strict=True) if own]
+
+    def with_others(self, answers: Sequence[Answer], unknown: Answer) -> list[Answer]:
+        """The answers to the caller's own, and between them one for each of the others."""
+        left = iter(answers)
+        return [next(left) if own else unknown for own in self._own]
+
+
+def demand_scope(call: Call, scope: Scope, what: str) -> None:
+    """Refuses what needs a scope that the route alone does not ask for."""
+    if not call.caller.may(scope):
+        raise Denied(problems.FORBIDDEN.problem(f"{what} needs the scope {scope}"))
+
+
+def demand_everywhere(call: Call, scope: Scope, what: str) -> None:
+    """Refuses what needs a scope for all queues."""
+    if not call.caller.may_everywhere(scope):
+        raise Denied(problems.FORBIDDEN.problem(f"{what} needs the scope {scope}:*"))
+
+
+def demand_queues(call: Call, queues: Iterable[str]) -> None:
+    """Refuses a request about queues of which one is not the caller's."""
+    for queue in dict.fromkeys(queues):
+        call.demand(queue)
+
+
+def visible(call: Call, tasks: Sequence[Task | None]) -> list[Task | None]:
+    """The same tasks; those of foreign queues are not known."""
+    if any(call.caller.may_everywhere(scope) for scope in call.rule.scopes):
+        return list(tasks)
+    return [task if task is not None and call.may(task.queue) else None for task in tasks]
+
+
+def handed_out(call: Call, tasks: Sequence[Claimed]) -> list[Claimed]:
+    """The claimed tasks; whoever names the claim of another worker does not get that worker's tasks."""
+    if call.caller.may_everywhere(Scope.WORK):
+        return list(tasks)
+    own = [task for task in tasks if call.caller.may(Scope.WORK, task.queue)]
+    call.gateway.task_queues.learn(own)
+    return own
+
+
+async def own_changes(call: Call, changes: Sequence[Change]) -> Sifted[Change]:
+    """The changes to tasks that are the caller's business; a `Denied` if one is of a kind that is not."""
+    for change in changes:
+        _demand_kind(call, change)
+    queues = await _queues(call, [change for change in changes if not _anywhere(call, change)], _task_id)
+    return Sifted(
+        changes,
+        lambda change: (
+            is_task_id(change.task_id) if _anywhere(call, change) else _allows(call, change, queues.get(change.task_id))
+        ),
+    )
+
+
+async def own_holds(call: Call, holds: Sequence[Hold]) -> Sifted[Hold]:
+    """The claims on tasks of queues that the caller works in."""
+    if call.caller.may_everywhere(Scope.WORK):
+        return Sifted(holds, lambda hold: is_task_id(hold.task_id))
+    queues = await _queues(call, holds, _task_id)
+    return Sifted(holds, lambda hold: call.caller.may(Scope.WORK, queues.get(hold.task_id, "")))
+
+
+def _demand_kind(call: Call, change: Change) -> None:
+    if change.epoch is not None:
+        demand_scope(call, Scope.ADMIN, "a change by the owner of the upkeep")
+    elif change.token is not None:
+        demand_scope(call, Scope.WORK, "to settle a claim")
+    elif change.event is not Event.CANCEL:
+        demand_scope(call, Scope.MANAGE, f"the change {change.event}")
+
+
+def _anywhere(call: Call, change: Change) -> bool:
+    """Whether the caller may make such a change in all queues, so that nobody need look which one it is."""
+    caller = call.caller
+    if change.token is not None:
+        return caller.may_everywhere(Scope.WORK)
+    return caller.may(Scope.MANAGE) or caller.may_everywhere(Scope.ENQUEUE)
+
+
+def _allows(call: Call, change: Change, queue: str | None) -> bool:
+    """Whoever has the token of a claim must work in its queue; without one, those who make the tasks may cancel."""
+    scope = Scope.ENQUEUE if change.token is None else Scope.WORK
+    return queue is not None and call.caller.may(scope, queue)
+
+
+async def _queues(call: Call, items: Sequence[Item], task_id: Callable[[Item], str]) -> Mapping[str, str]:
+    return await call.gateway.task_queues.of([task_id(item) for item in items]) if items else {}
+
+
+def _task_id(item: Change | Hold) -> str:
+    return item.task_id

@@ -1,0 +1,257 @@
+"""Everybody who waits at this gateway for work, behind one listener a queue.
+
+However many clients wait for a queue, the store sees one `wait`. A ring wakes the one who has waited longest; one who
+goes away with it, or finds nothing that it can run, passes it on. A ring is only a hint, here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Hashable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from holdfast.errors import HoldfastError
+from holdfast.stores.contract import Store
+
+log = logging.getLogger("holdfast.api")
+
+#: One `wait` of the store takes this long at most.
+_LISTEN_MS: Final = 15_000
+#: A queue for which nobody waits any more is listened to for this long if the last one left with nothing: most
+#: come back at once. A ring that comes meanwhile is kept for them.
+_LINGER_SECONDS: Final = 1.0
+_PAUSE_AFTER_ERROR_SECONDS: Final = 1.0
+
+
+class Ring:
+    """One ring on its way, and the kinds of waiters that have heard it in vain."""
+
+    __slots__ = ("bell", "heard_by")
+
+    def __init__(self, bell: _Bell) -> None:
+        self.bell = bell
+        self.heard_by: set[Hashable] = set()
+
+    def pass_on(self) -> None:
+        """Goes to the next one whom it may help; if there is nobody, it is over."""
+        self.bell.wake(self)
+
+
+class Waiters:
+    """The bells of a store, each with those who wait for it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._bells: dict[str, _Bell] = {}
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many places are taken."""
+        return len({place for bell in self._bells.values() for place in bell.places})
+
+    @property
+    def listening(self) -> int:
+        """How many calls to the store that takes."""
+        return len(self._bells)
+
+    def place(self, bells: Sequence[str], kind: Hashable = None) -> Place:
+        """A place in the line of each of these bells; a ring that is in vain for one of a kind is so for all of it."""
+        return Place(self, tuple(dict.fromkeys(bells)), kind)
+
+    def release_all(self) -> None:
+        """Nobody waits any longer, now and from now on."""
+        self._closed = True
+        for bell in self._bells.values():
+            for place in bell.places:
+                place.release()
+
+    async def close(self) -> None:
+        """Ends the listeners."""
+        self.release_all()
+        listeners = [bell.listener for bell in self._bells.values()]
+        for listener in listeners:
+            listener.cancel()
+        await asyncio.gather(*listeners, return_exceptions=True)
+
+    # -- for places ------------------------------------------------------------------------------------------
+
+    def enter(self, place: Place) -> bool:
+        """Has the bells listened to for this place; whether one of them was not before."""
+        if self._closed:
+            place.release()
+            return False
+        new = [name for name in place.bells if name not in self._bells]
+        for name in new:
+            self._bells[name] = _Bell(name, self)
+        for bell in map(self._bells.__getitem__, place.bells):
+            bell.stay()
+            bell.places[place] = None
+        return bool(new)
+
+    def line_up(self, place: Place) -> None:
+        """Gives the place a ring that nobody was there for, if there is one."""
+        for name in place.bells:
+            ring, self._bells[name].unheard = self._bells[name].unheard, None
+            if ring is not None:
+                place.wake(ring)
+                return
+
+    def leave(self, place: Place, *, linger: bool) -> None:
+        """Frees the place at once."""
+        for name in place.bells:
+            bell = self._bells.get(name)
+            if bell is not None:
+                bell.places.pop(place, None)
+                if not bell.places:
+                    bell.go(_LINGER_SECONDS if linger and not self._closed else 0.0)
+
+    def heard(self, names: Sequence[str]) -> tuple[object, ...]:
+        """A value that changes when one of these bells is rung, or was not listened to."""
+        return tuple(self._bells[name].heard if name in self._bells else object() for name in names)
+
+    async def listen(self, bell: _Bell) -> None:
+        """Goes on until cancelled."""
+        now = asyncio.get_running_loop().time
+        while True:
+            until = now() + _LISTEN_MS / 1000
+            try:
+                rung = await self._store.wait([bell.name], _LISTEN_MS)
+            except HoldfastError as error:
+                log.warning("listening for queue %s: %s", bell.name, error)
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311  (jitter)
+                rung = False
+            if rung or now() < until:  # back too early: rings may have gone unheard
+                bell.ring()
+
+    def forget(self, bell: _Bell) -> None:
+        """Listens to it no more."""
+        bell.listener.cancel()
+        self._bells.pop(bell.name, None)
+
+
+class _Bell:
+    """One bell: who waits for it, the longest first."""
+
+    def __init__(self, name: str, waiters: Waiters) -> None:
+        self.name = name
+        self.places: dict[Place, None] = {}
+        #: A ring that came while nobody was in line for it.
+        self.unheard: Ring | None = None
+        #: Another one after each ring.
+        self.heard = object()
+        self._waiters = waiters
+        self._loop = asyncio.get_running_loop()
+        self._going: asyncio.TimerHandle | None = None
+        self.listener = self._loop.create_task(waiters.listen(self))
+
+    def ring(self) -> None:
+        """Wakes one, or is kept for the next one who comes."""
+        self.heard = object()
+        ring = Ring(self)
+        if not self.wake(ring):
+            self.unheard = ring
+
+    def wake(self, ring: Ring) -> bool:
+        """Wakes the first one whom the ring may help."""
+        for place in self.places:
+            if place.in_line and place.kind not in ring.heard_by:
+                place.wake(ring)
+                return True
+        return False
+
+    def stay(self) -> None:
+        """Somebody waits again."""
+        if self._going is not None:
+            self._going.cancel()
+            self._going = None
+
+    def go(self, seconds: float) -> None:
+        """Nobody waits: a ring that is heard now is missing elsewhere."""
+        self.stay()
+        if seconds:
+            self._going = self._loop.call_later(seconds, self._waiters.forget, self)
+        else:
+            self._waiters.forget(self)
+
+
+class Place:
+    """One who waits, while the block runs: what comes between two waits is not missed."""
+
+    def __init__(self, waiters: Waiters, bells: tuple[str, ...], kind: Hashable) -> None:
+        self.bells = bells
+        self.kind = (bells, kind)
+        self._waiters = waiters
+        self._future: asyncio.Future[Ring | None] | None = None
+        self._ring: Ring | None = None
+        self._released = False
+        #: What the caller has come to; others are listened for on its behalf if it was nothing.
+        self.found = False
+
+    @property
+    def in_line(self) -> bool:
+        """Whether a ring would wake it."""
+        return self._future is not None and not self._future.done()
+
+    async def __aenter__(self) -> Self:
+        if self._waiters.enter(self):
+            try:
+                await asyncio.sleep(0)  # a new listener listens before the caller looks: what comes after that rings
+            except BaseException:
+                self._waiters.leave(self, linger=False)
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._waiters.leave(self, linger=not self.found and error is None)
+        if error is not None and self._ring is not None:
+            self._ring.pass_on()
+
+    def heard(self) -> tuple[object, ...]:
+        """A value that changes when one of its bells is rung, or was not listened to."""
+        return self._waiters.heard(self.bells)
+
+    async def rung(self, timeout_seconds: float) -> bool:
+        """Whether it was woken by a ring in time. Asking again says that the last ring was in vain."""
+        self._pass_on()
+        if self._released or timeout_seconds <= 0:
+            return False
+        loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        timer = loop.call_later(timeout_seconds, self._time_out)
+        self._waiters.line_up(self)
+        try:
+            self._ring = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._ring = future.result()  # handed on when the block is left
+            raise
+        finally:
+            timer.cancel()
+            self._future = None
+        return self._ring is not None
+
+    def wake(self, ring: Ring) -> None:
+        """Hands it a ring."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(ring)
+
+    def release(self) -> None:
+        """It need not wait any longer."""
+        self._released = True
+        self._time_out()
+
+    def _time_out(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def _pass_on(self) -> None:
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            ring.heard_by.add(self.kind)
+            ring.pass_on()

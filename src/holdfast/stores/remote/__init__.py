@@ -1,0 +1,1 @@
+"""The store behind a gateway: the contract over HTTP."""

@@ -1,0 +1,272 @@
+"""What the routes take: the bodies and the queries of requests. Unknown fields are refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from holdfast.core.durations import LONGEST_MS
+from holdfast.core.priority import HIGHEST, LOWEST
+
+_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}$"
+
+#: Only for the document: core/durations.py says more clearly what is wrong.
+_DURATION: Final = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,3}$"
+
+TaskId = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$", description="32 hex digits, as enqueue gives them.")]
+Queue = Annotated[str, Meta(pattern=_NAME, description="The name of a queue.")]
+TypeName = Annotated[str, Meta(pattern=_NAME, description="The name of a task type.")]
+RequestId = Annotated[
+    str, Meta(pattern=r"^[\x21-\x7e]{1,200}$", description="The same one in a queue gives the same task.")
+]
+Id = Annotated[str, Meta(min_length=1, max_length=200)]
+Token = Annotated[str, Meta(min_length=1, max_length=300, description="The token of the claim, as reserve gave it.")]
+Reason = Annotated[str, Meta(min_length=1, max_length=500)]
+Priority = Annotated[int, Meta(ge=LOWEST, le=HIGHEST, description="Higher is sooner.")]
+Duration = Annotated[
+    Annotated[float, Meta(ge=0, le=LONGEST_MS / 1000)] | Annotated[str, Meta(extra_json_schema={"pattern": _DURATION})],
+    Meta(description='Seconds, or text such as "250ms", "30s", "10m", "1h30m".', examples=["30s", 1.5]),
+]
+Time = Annotated[datetime, Meta(tz=True, description="With its offset: 2030-01-31T09:00:00+01:00.")]
+Json = Annotated[Raw, Meta(description="Any JSON value; kept byte for byte.")]
+JsonObject = Annotated[
+    Raw, Meta(description="A JSON object; kept byte for byte.", extra_json_schema={"type": "object"})
+]
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every request has in common."""
+
+
+class Nothing(Body, frozen=True, kw_only=True):
+    """An empty object."""
+
+
+# -- enqueue -----------------------------------------------------------------------------------------------------
+
+
+class RetryBody(Body, frozen=True, kw_only=True):
+    """How a task is retried; what is left out is as usual."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5
+    base: Duration = "30s"
+    cap: Duration = "30m"
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    give_up_on: Annotated[tuple[Id, ...], Meta(max_length=100)] = ()
+    retry_on: Annotated[tuple[Id, ...], Meta(max_length=100)] = ()
+    dead_letter: bool = True
+
+
+class TaskBody(Body, frozen=True, kw_only=True):
+    """A new task."""
+
+    type: TypeName
+    arguments: JsonObject | UnsetType = UNSET
+    queue: Queue | UnsetType = UNSET
+    task_id: TaskId | UnsetType = UNSET
+    request_id: RequestId | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    delay: Duration | UnsetType = UNSET
+    run_at: Time | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    retry: RetryBody | UnsetType = UNSET
+    timeout: Duration | UnsetType = UNSET
+    hard_timeout: Duration | UnsetType = UNSET
+    expires: Duration | UnsetType = UNSET
+
+
+class TasksBody(Body, frozen=True, kw_only=True):
+    """Several new tasks."""
+
+    tasks: Annotated[list[TaskBody], Meta(max_length=1_000)]
+
+
+# -- settle ------------------------------------------------------------------------------------------------------
+
+
+class ErrorBody(Body, frozen=True, kw_only=True):
+    """An error as text."""
+
+    type: Id
+    message: Annotated[str, Meta(max_length=65_536)] = ""
+    traceback: Annotated[str, Meta(max_length=65_536)] = ""
+
+
+class AckBody(Body, frozen=True, kw_only=True):
+    """The attempt succeeded."""
+
+    token: Token
+    result: Json | UnsetType = UNSET
+
+
+class FailBody(Body, frozen=True, kw_only=True):
+    """The attempt failed; the policy of the task says whether another one follows, and when."""
+
+    token: Token
+    error: ErrorBody
+    retryable: bool = True
+    retry_in: Duration | UnsetType = UNSET
+
+
+class SnoozeBody(Body, frozen=True, kw_only=True):
+    """Run it again later; no attempt is used up."""
+
+    token: Token
+    delay: Duration
+
+
+class ReleaseBody(Body, frozen=True, kw_only=True):
+    """Handed back unfinished; no attempt is used up."""
+
+    token: Token
+
+
+class StopBody(Body, frozen=True, kw_only=True):
+    """The run ends the task as cancelled."""
+
+    token: Token
+    reason: Reason | UnsetType = UNSET
+
+
+class CancelBody(Body, frozen=True, kw_only=True):
+    """A waiting task never runs; a running one is told."""
+
+    reason: Reason = "cancelled over HTTP"
+
+
+class PrioritizeBody(Body, frozen=True, kw_only=True):
+    """Another priority for a task that waits."""
+
+    priority: Priority
+
+
+class DiscardBody(Body, frozen=True, kw_only=True):
+    """Deleted, with a record of payload and reason."""
+
+    reason: Reason
+
+
+class AckChange(AckBody, frozen=True, kw_only=True, tag_field="event", tag="ack"):
+    """The attempt succeeded."""
+
+    task_id: TaskId
+
+
+class FailChange(FailBody, frozen=True, kw_only=True, tag_field="event", tag="fail"):
+    """The attempt failed; the policy of the task says whether another one follows, and when."""
+
+    task_id: TaskId
+
+
+class SnoozeChange(SnoozeBody, frozen=True, kw_only=True, tag_field="event", tag="snooze"):
+    """Run it again later; no attempt is used up."""
+
+    task_id: TaskId
+
+
+class ReleaseChange(ReleaseBody, frozen=True, kw_only=True, tag_field="event", tag="release"):
+    """Handed back unfinished; no attempt is used up."""
+
+    task_id: TaskId
+
+
+class StopChange(StopBody, frozen=True, kw_only=True, tag_field="event", tag="stop"):
+    """The run ends the task as cancelled."""
+
+    task_id: TaskId
+
+
+class CancelChange(CancelBody, frozen=True, kw_only=True, tag_field="event", tag="cancel"):
+    """A waiting task never runs; a running one is told."""
+
+    task_id: TaskId
+
+
+class PrioritizeChange(PrioritizeBody, frozen=True, kw_only=True, tag_field="event", tag="prioritize"):
+    """Another priority for a task that waits."""
+
+    task_id: TaskId
+
+
+class ReplayChange(Body, frozen=True, kw_only=True, tag_field="event", tag="replay"):
+    """A dead letter is put back with fresh attempts."""
+
+    task_id: TaskId
+
+
+class DiscardChange(DiscardBody, frozen=True, kw_only=True, tag_field="event", tag="discard"):
+    """A dead letter is deleted, with a record of payload and reason."""
+
+    task_id: TaskId
+
+
+AnyChange = (
+    AckChange
+    | FailChange
+    | SnoozeChange
+    | ReleaseChange
+    | StopChange
+    | CancelChange
+    | PrioritizeChange
+    | ReplayChange
+    | DiscardChange
+)
+Changes = Annotated[list[AnyChange], Meta(max_length=1_000)]
+
+
+class SettleBody(Body, frozen=True, kw_only=True):
+    """Any changes, each of them about one task."""
+
+    changes: Changes
+
+
+# -- reserve and extend ------------------------------------------------------------------------------------------
+
+
+class ShareBody(Body, frozen=True, kw_only=True):
+    """Up to so many from this queue before the next one is looked into."""
+
+    queue: Queue
+    limit: Annotated[int, Meta(ge=0, le=1_000)]
+
+
+class ReserveBody(Body, frozen=True, kw_only=True):
+    """A worker's request for tasks."""
+
+    worker_id: Id
+    #: In the order in which they are looked into.
+    queues: Annotated[list[Queue | ShareBody], Meta(min_length=1, max_length=64)]
+    max_tasks: Annotated[int, Meta(ge=1, le=1_000)] = 1
+    lease: Duration = "30s"
+    wait: Duration = 0
+    types: Annotated[list[TypeName], Meta(max_length=10_000)] | None = None
+    claim_id: Id | UnsetType = UNSET
+    #: This claim_id was never sent before, so there is no need to look for what it holds.
+    fresh: bool = False
+    settle: Changes = []
+
+
+class ExtendBody(Body, frozen=True, kw_only=True):
+    """More time for a claim, and word of how far it is."""
+
+    token: Token
+    lease: Duration = "30s"
+    progress: JsonObject | UnsetType = UNSET
+
+
+class HoldBody(Body, frozen=True, kw_only=True):
+    """One claim."""
+
+    task_id: TaskId
+    token: Token
+    progress: JsonObject | UnsetType = UNSET
+
+
+class ExtendManyBody(Body, frozen=True, kw_only=True):
+    """More time for many claims."""
+
+    holds: Annotated[list[HoldBody], Meta(max_length=1_000)]
+    lease: Duration = "30s"

@@ -1,0 +1,204 @@
+"""Tasks of queues that are not the caller's: nothing is done to them, and nobody is told that they are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.task import State, Task
+from tests.api.security.gate import Gate
+from tests.api.setting import Answer, Client
+
+UNKNOWN = "f" * 32
+ERROR = {"type": "ValueError", "message": "no"}
+
+
+@pytest.fixture
+def worker(gate: Gate) -> Client:
+    return gate.client("work:own*")
+
+
+@pytest.fixture
+def producer(gate: Gate) -> Client:
+    return gate.client("enqueue:own")
+
+
+@pytest.fixture
+def admin(gate: Gate) -> Client:
+    return gate.client("admin")
+
+
+@pytest.fixture
+def foreign(admin: Client) -> dict[str, Any]:
+    """A claimed task of a queue that neither of the others may touch, with the token of its claim."""
+    admin.enqueue("foreign", arguments={"a": 1})
+    (task,) = admin.reserve("foreign", claim_id="claim-of-another")
+    return task
+
+
+def _state(gate: Gate, task_id: str) -> tuple[State, int | None]:
+    (task,) = gate.run(lambda store: store.get([task_id]))
+    assert task is not None
+    return task.state, task.lease_expires_at_ms
+
+
+def _without_id(answer: Answer, task_id: str) -> str:
+    return answer.body.decode().replace(task_id, "ID")
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [
+        ("ack", {"result": 1}),
+        ("fail", {"error": ERROR}),
+        ("snooze", {"delay": "1s"}),
+        ("release", {}),
+        ("extend", {"lease": "1h"}),
+    ],
+)
+def test_even_with_the_token_of_its_claim_a_foreign_task_is_unknown(
+    verb: str, more: dict[str, Any], gate: Gate, worker: Client, foreign: dict[str, Any]
+) -> None:
+    before = _state(gate, foreign["task_id"])
+    body = {"token": foreign["token"], **more}
+    answer = worker.send("POST", f"/v1/tasks/{foreign['task_id']}/{verb}", body)
+    nothing = worker.send("POST", f"/v1/tasks/{UNKNOWN}/{verb}", body)
+    assert answer.status == nothing.status == 404
+    assert _without_id(answer, foreign["task_id"]) == _without_id(nothing, UNKNOWN)
+    assert _state(gate, foreign["task_id"]) == before
+
+
+@pytest.mark.parametrize("what", ["", "/why", "/history"])
+def test_a_foreign_task_cannot_be_looked_at(
+    what: str, worker: Client, producer: Client, foreign: dict[str, Any]
+) -> None:
+    for client in (worker, producer):
+        answer = client.send("GET", f"/v1/tasks/{foreign['task_id']}{what}")
+        nothing = client.send("GET", f"/v1/tasks/{UNKNOWN}{what}")
+        assert answer.status == nothing.status == 404
+        assert _without_id(answer, foreign["task_id"]) == _without_id(nothing, UNKNOWN)
+
+
+def test_a_foreign_task_cannot_be_cancelled(gate: Gate, admin: Client, producer: Client, worker: Client) -> None:
+    task_id = admin.enqueue("foreign")
+    assert producer.send("POST", f"/v1/tasks/{task_id}/cancel", {}).status == 404
+    assert worker.send("POST", f"/v1/tasks/{task_id}/cancel", {}).status == 403
+    answer = producer.post("/v1/settle", {"changes": [{"event": "cancel", "task_id": task_id}]})
+    assert answer["changes"][0]["reason"] == "unknown"
+    assert _state(gate, task_id)[0] is State.READY
+    own = producer.enqueue("own")
+    assert producer.post(f"/v1/tasks/{own}/cancel", {})["state"] == "cancelled"
+
+
+def test_a_batch_settles_the_own_ones_only(gate: Gate, admin: Client, worker: Client, foreign: dict[str, Any]) -> None:
+    admin.enqueue("own-2")
+    (own,) = worker.reserve("own-2")
+    changes = [
+        {"event": "ack", "task_id": foreign["task_id"], "token": foreign["token"]},
+        {"event": "ack", "task_id": own["task_id"], "token": own["token"]},
+        {"event": "ack", "task_id": UNKNOWN, "token": own["token"]},
+    ]
+    answer = worker.post("/v1/settle", {"changes": changes})
+    assert [line["applied"] for line in answer["changes"]] == [False, True, False]
+    assert [line["reason"] for line in answer["changes"]] == ["unknown", "", "unknown"]
+    assert _state(gate, foreign["task_id"])[0] is State.CLAIMED
+    extended = worker.post("/v1/extend", {"holds": [{"task_id": foreign["task_id"], "token": foreign["token"]}]})
+    assert (extended["holds"][0]["held"], extended["holds"][0]["reason"]) == (False, "unknown")
+
+
+def test_settlements_with_a_reserve_are_no_way_around(gate: Gate, worker: Client, foreign: dict[str, Any]) -> None:
+    change = {"event": "ack", "task_id": foreign["task_id"], "token": foreign["token"]}
+    body = {"worker_id": "w", "queues": ["own"], "settle": [change]}
+    assert worker.post("/v1/reserve", body)["settled"][0]["reason"] == "unknown"
+    assert _state(gate, foreign["task_id"])[0] is State.CLAIMED
+
+
+def test_the_claim_of_another_worker_gives_nothing(worker: Client, foreign: dict[str, Any]) -> None:
+    """A claim_id is repeated to get its tasks again, whatever queues are asked for."""
+    assert worker.reserve("own", claim_id="claim-of-another") == []
+    body = {
+        "request": {
+            "claim_id": "claim-of-another",
+            "worker_id": "w",
+            "shares": [["own", 1]],
+            "max_tasks": 1,
+            "lease_ms": 30_000,
+        }
+    }
+    answer = worker.send("POST", "/v1/store/reserve", body)
+    assert (answer.status, answer.json["tasks"]) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/reserve", {"worker_id": "w", "queues": ["own", "foreign"]}),
+        ("/v1/workers/w/announce", {"queues": ["own", "foreign"], "types": []}),
+        ("/v1/store/wait", {"bells": ["own", "foreign"], "timeout_ms": 1}),
+        ("/v1/store/wait", {"bells": ["*upkeep"], "timeout_ms": 1}),
+    ],
+)
+def test_work_of_a_foreign_queue_is_refused(path: str, body: dict[str, Any], worker: Client) -> None:
+    assert worker.send("POST", path, body).status == 403
+
+
+def test_a_batch_with_a_foreign_queue_records_nothing(gate: Gate, producer: Client) -> None:
+    tasks = [{"type": "add", "queue": "own"}, {"type": "add", "queue": "foreign"}]
+    assert producer.send("POST", "/v1/tasks", {"tasks": tasks}).status == 403
+    assert gate.run(lambda store: store.counts()) == []
+    assert producer.send("POST", "/v1/queues/foreign/tasks", {"type": "add"}).status == 403
+
+
+# -- the same through the contract -------------------------------------------------------------------------------
+
+
+def test_the_contract_knows_no_foreign_task(
+    gate: Gate, worker: Client, producer: Client, foreign: dict[str, Any]
+) -> None:
+    before = _state(gate, foreign["task_id"])
+    change = {"event": "ack", "task_id": foreign["task_id"], "token": foreign["token"]}
+    verdicts = worker.post("/v1/store/apply", {"changes": [change]})
+    assert [verdict["reason"] for verdict in verdicts] == ["unknown"]
+    hold = {"task_id": foreign["task_id"], "token": foreign["token"]}
+    held = worker.post("/v1/store/extend", {"holds": [hold], "lease_ms": 3_600_000})
+    assert [each["held"] for each in held] == [False]
+    for client in (worker, producer):
+        assert client.post("/v1/store/get", {"task_ids": [foreign["task_id"], UNKNOWN]}) == [None, None]
+    assert _state(gate, foreign["task_id"]) == before
+
+
+def test_changes_without_a_claim_are_for_those_who_manage(gate: Gate, admin: Client, worker: Client) -> None:
+    task_id = admin.enqueue("own")
+    for event in ("discard", "replay", "prioritize", "expire"):
+        change = {"event": event, "task_id": task_id}
+        assert worker.send("POST", "/v1/store/apply", {"changes": [change]}).status == 403
+    manager = gate.client("manage")
+    late = {"event": "expire", "task_id": task_id, "epoch": 0}
+    assert manager.send("POST", "/v1/store/apply", {"changes": [late]}).status == 403
+
+
+def test_keys_of_steps_are_for_those_who_work_everywhere(gate: Gate, worker: Client, foreign: dict[str, Any]) -> None:
+    """They are one for all queues: a worker of one queue could give those of another its own results."""
+    hold = {"task_id": foreign["task_id"], "token": foreign["token"]}
+    keep = {"key": "charge-1", "value": "MQ==", "ttl_ms": 60_000, "hold": hold}
+    everywhere = gate.client("work:*")
+    for client, status in ((worker, 403), (everywhere, 200)):
+        assert client.send("POST", "/v1/store/keep", keep).status == status
+        assert client.send("POST", "/v1/store/kept", {"key": "charge-1"}).status == status
+
+
+def test_one_partition_is_for_admins(gate: Gate) -> None:
+    for scope, status in (("work:*", 403), ("manage", 403), ("admin", 200)):
+        client = gate.client(scope, "read")
+        assert client.send("POST", "/v1/store/counts?partition=0", {}).status == status
+
+
+def test_a_task_says_the_same_to_its_own_worker(gate: Gate, admin: Client, worker: Client) -> None:
+    task_id = admin.enqueue("own", arguments={"password": "hunter2"})
+    (task,) = worker.reserve("own")
+    assert task["arguments"] == {"password": "hunter2"}
+    assert worker.get(f"/v1/tasks/{task_id}")["arguments"] == {"password": "hunter2"}
+    (found,) = worker.post("/v1/store/get", {"task_ids": [task_id]})
+    assert msgspec.convert(found, Task).payload == b'{"password": "hunter2"}'

@@ -1,0 +1,230 @@
+"""Long polls at a real server: who is woken, what it costs the store, who is not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.api.gateway import GatewaySettings
+from holdfast.core.lifecycle import Change
+from holdfast.stores.contract import Reserve, Reserved
+from holdfast.stores.open import open_store
+from holdfast.testing.wrapping import PassingStore
+from tests.api.setting import Client, RunningServer, inside, running_server
+from tests.support import eventually
+
+
+class Counted(PassingStore):
+    """Counts the calls, and can hold a reserve back."""
+
+    waits = 0
+    reserves = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(open_store(f"sqlite:///{path}/tasks.db"))
+        self.held: asyncio.Event | None = None
+
+    async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
+        self.waits += 1
+        return await super().wait(bells, timeout_ms)
+
+    async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
+        self.reserves += 1
+        if self.held is not None:
+            await self.held.wait()
+        return await super().reserve(request, settle)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    with running_server(lambda: Counted(tmp_path), settings=GatewaySettings(upkeep=False)) as running:
+        yield running
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(50) as threads:
+        yield threads
+
+
+def _poll(port: int, **fields: Any) -> list[dict[str, Any]]:
+    client = Client(port)
+    try:
+        return client.reserve(**{"wait": "20s", **fields})
+    finally:
+        client.close()
+
+
+def _waiting(server: RunningServer, count: int) -> None:
+    eventually(lambda: server.gateway.waiters.waiting == count, what=f"{count} clients wait")
+
+
+def test_a_poll_is_answered_as_soon_as_there_is_a_task(
+    server: RunningServer, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    poll = pool.submit(_poll, server.port)
+    _waiting(server, 1)
+    task_id = client.enqueue()
+    assert [task["task_id"] for task in poll.result(10)] == [task_id]
+
+
+def test_a_poll_without_a_task_ends_with_none(client: Client) -> None:
+    assert client.reserve(wait="50ms") == []
+
+
+def test_of_forty_polls_one_enqueue_wakes_one(server: RunningServer, client: Client, pool: ThreadPoolExecutor) -> None:
+    polls: list[Future[list[dict[str, Any]]]] = [pool.submit(_poll, server.port) for _ in range(40)]
+    _waiting(server, 40)
+    store = inside(server)
+    assert isinstance(store, Counted)
+    assert (server.gateway.waiters.listening, store.waits) == (1, 1)
+    looks = store.reserves
+    assert looks < 40  # of those who come while nothing has changed, not all look
+    for count in range(1, 4):
+        client.enqueue()
+        _waiting(server, 40 - count)
+        assert sum(poll.done() for poll in polls) <= count
+        assert store.reserves - looks == count
+    client.post("/v1/queues/default/tasks", {"tasks": [{"type": "add"}] * 10})
+    _waiting(server, 27)
+    server.call(_leave(server))
+    results = [poll.result(10) for poll in polls]
+    ids = [task["task_id"] for tasks in results for task in tasks]
+    assert len(ids) == len(set(ids)) == 13
+
+
+async def _leave(server: RunningServer) -> None:
+    server.gateway.leave()
+
+
+def test_settlements_sent_along_are_applied_before_the_wait(
+    server: RunningServer, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    claim = client.claim()
+    settle = [{"event": "ack", "task_id": claim["task_id"], "token": claim["token"]}]
+    poll = pool.submit(_poll, server.port, settle=settle)
+    eventually(lambda: client.get(f"/v1/tasks/{claim['task_id']}")["state"] == "succeeded")
+    assert not poll.done()
+    client.enqueue()
+    assert len(poll.result(10)) == 1
+
+
+def _begin_poll(port: int, **fields: Any) -> Client:
+    """A client that has sent a poll and does not wait for the answer."""
+    client = Client(port)
+    body = json.dumps({"worker_id": "w", "queues": ["default"], "wait": "20s", **fields}).encode()
+    client._connection.request("POST", "/v1/reserve", body, {"Content-Type": "application/json"})
+    return client
+
+
+def test_a_client_that_goes_away_frees_its_place(server: RunningServer, client: Client) -> None:
+    gone = _begin_poll(server.port)
+    _waiting(server, 1)
+    gone.close()
+    _waiting(server, 0)
+    task_id = client.enqueue()
+    assert [task["task_id"] for task in client.reserve()] == [task_id]
+
+
+@pytest.mark.parametrize(("fields", "state"), [({}, "ready"), ({"claim_id": "mine"}, "claimed")])
+def test_what_was_claimed_for_a_client_that_has_gone_is_handed_back_unless_it_can_ask_again(
+    server: RunningServer, client: Client, fields: dict[str, Any], state: str
+) -> None:
+    store = inside(server)
+    assert isinstance(store, Counted)
+    task_id = client.enqueue()
+
+    async def hold() -> None:
+        store.held = asyncio.Event()
+
+    async def let_go() -> None:
+        assert store.held is not None
+        store.held.set()
+
+    server.call(hold())
+    gone = _begin_poll(server.port, **fields)
+    eventually(lambda: store.reserves == 1)
+    gone.close()
+    _waiting(server, 0)
+    server.call(let_go())
+    eventually(lambda: client.get(f"/v1/tasks/{task_id}")["deliveries"] == 1)
+    eventually(lambda: client.get(f"/v1/tasks/{task_id}")["state"] == state)
+    if fields:
+        assert [task["task_id"] for task in client.reserve(**fields)] == [task_id]
+
+
+def test_a_gateway_that_leaves_answers_polls_with_nothing(tmp_path: Path) -> None:
+    with (
+        ThreadPoolExecutor(3) as pool,
+        running_server(lambda: Counted(tmp_path), settings=GatewaySettings(upkeep=False)) as server,
+    ):
+        polls = [pool.submit(_poll, server.port) for _ in range(2)]
+        client = Client(server.port)
+        task_id = client.enqueue("elsewhere")
+        result = pool.submit(client.get, f"/v1/tasks/{task_id}?wait=20s")
+        _waiting(server, 2)
+    assert [poll.result(10) for poll in polls] == [[], []]
+    assert result.result(10)["state"] == "ready"
+    client.close()
+
+
+def test_a_wait_of_the_store_is_one_of_those_who_wait(
+    server: RunningServer, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    def wait() -> Any:
+        other = Client(server.port)
+        try:
+            return other.post("/v1/store/wait", {"bells": ["default"], "timeout_ms": 20_000})
+        finally:
+            other.close()
+
+    rung = pool.submit(wait)
+    poll = pool.submit(_poll, server.port, queues=["default", "other"])
+    _waiting(server, 2)
+    client.enqueue("other")
+    assert len(poll.result(10)) == 1
+    assert not rung.done()
+    client.enqueue()
+    assert rung.result(10) is True
+    assert client.post("/v1/store/wait", {"bells": ["default"], "timeout_ms": 10}) in {True, False}
+
+
+def test_types_that_nobody_here_knows_do_not_keep_a_task_from_who_does(
+    server: RunningServer, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    strangers = [pool.submit(_poll, server.port, types=["other"]) for _ in range(3)]
+    _waiting(server, 3)
+    poll = pool.submit(_poll, server.port, types=["add"])
+    _waiting(server, 4)
+    client.enqueue()
+    assert len(poll.result(10)) == 1
+    server.call(_leave(server))
+    assert [each.result(10) for each in strangers] == [[], [], []]
+
+
+def test_results_are_waited_for_in_one_call_for_all(server: RunningServer, pool: ThreadPoolExecutor) -> None:
+    client = Client(server.port)
+    claims = [client.claim() for _ in range(8)]
+    started = threading.Barrier(9)
+
+    def wait(task_id: str) -> Any:
+        other = Client(server.port)
+        started.wait(10)
+        try:
+            return other.get(f"/v1/tasks/{task_id}?wait=20s")
+        finally:
+            other.close()
+
+    results = [pool.submit(wait, claim["task_id"]) for claim in claims]
+    started.wait(10)
+    changes = [{"event": "ack", "task_id": claim["task_id"], "token": claim["token"]} for claim in claims]
+    client.post("/v1/settle", {"changes": changes})
+    assert {result.result(20)["state"] for result in results} == {"succeeded"}
+    client.close()

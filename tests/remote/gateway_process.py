@@ -1,0 +1,77 @@
+"""A real `holdfast server` that can be killed and started again on its port."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers.ports import server_port
+from tests.servers.processes import ServerProcess
+from tests.support import eventually, holdfast_command, run_holdfast
+
+
+class GatewayProcess:
+    """A gateway over a store; its process is another one after each start."""
+
+    def __init__(self, directory: Path, store_url: str) -> None:
+        self.store_url = store_url
+        self.port = server_port()
+        self._log = directory / "gateway.log"
+        self._process: ServerProcess | None = None
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        command = holdfast_command("server", "--port", str(self.port), "--url", self.store_url)
+        self._process = ServerProcess(command, self._log)
+        eventually(self._answers, 30, "the gateway answers")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self._process is not None:
+            self._process.stop()
+
+    def token(self, *scopes: str) -> str:
+        """A new token with these scopes."""
+        words = [word for scope in scopes for word in ("--scope", scope)]
+        done = run_holdfast("token", "create", *words, url=self.store_url)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def url(self, *scopes: str) -> str:
+        """What somebody with these scopes calls it by."""
+        return f"http://{self.token(*scopes)}@127.0.0.1:{self.port}"
+
+    def log(self) -> str:
+        """All that it has written."""
+        return self._log.read_text(errors="replace")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.alive, self.log()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+@contextmanager
+def running_gateway(directory: Path, store_url: str) -> Iterator[GatewayProcess]:
+    """A gateway that answers; nothing of it outlives the block."""
+    gateway = GatewayProcess(directory, store_url)
+    try:
+        gateway.start()
+        yield gateway
+    except BaseException as error:
+        error.add_note(f"log of the gateway:\n{gateway.log()[-5_000:]}")
+        raise
+    finally:
+        gateway.kill()

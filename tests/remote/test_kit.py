@@ -1,0 +1,90 @@
+"""The kit over HTTP: every promise on SQLite; on the other stores, where each case costs more, every so-manieth.
+
+`KIT_EVERY=1` runs all cases everywhere, in a few minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.contract import Store
+from holdfast.stores.open import open_store
+from holdfast.stores.sharded.store import ShardedStore
+from holdfast.testing.clock import SteppedClock
+from holdfast.testing.conformance import CASES, Case, run_case
+from holdfast.testing.harness import SqliteHarness, StoreHarness
+from tests.postgres.harness import postgres_harness
+from tests.remote.harness import GatewayHarness
+from tests.servers.harness import server_harness
+from tests.servers.postgres_shared import shared_durable_postgres
+from tests.servers.shared import shared_durable_server
+
+#: A gateway takes nothing on trust: it refuses a request_id with spaces, which our own producers do not make either.
+STRICTER = {"batches.odd_names_are_data"}
+THROUGH_A_GATEWAY = [case for case in CASES if str(case) not in STRICTER]
+SOME_CASES = THROUGH_A_GATEWAY[:: int(os.environ.get("KIT_EVERY", "8"))]
+
+
+class TwoFiles:
+    """A store over two SQLite files."""
+
+    persistent = True
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = SteppedClock()
+        self._url = ",".join(f"sqlite:///{directory / name}" for name in ("a.db", "b.db"))
+
+    async def open(self) -> Store:
+        return open_store(self._url, clock=self.clock)
+
+    async def destroy(self) -> None:
+        """The directory goes by itself."""
+
+
+class TwoGateways:
+    """A store over two gateways, each of them before a SQLite file."""
+
+    persistent = True
+
+    def __init__(self, directory: Path) -> None:
+        folders = [directory / name for name in ("a", "b")]
+        for folder in folders:
+            folder.mkdir()
+        inner = [SqliteHarness(folder) for folder in folders]
+        self.clock = inner[0].clock
+        for harness in inner:
+            harness.clock = self.clock
+        self._parts = [GatewayHarness(harness) for harness in inner]
+
+    async def open(self) -> Store:
+        return ShardedStore([await part.open() for part in self._parts])
+
+    async def destroy(self) -> None:
+        for part in self._parts:
+            await part.destroy()
+
+
+ELSEWHERE: dict[str, Callable[[Path], StoreHarness]] = {
+    "redis": lambda _: GatewayHarness(server_harness(shared_durable_server("redis"))),
+    "postgres": lambda _: GatewayHarness(postgres_harness(shared_durable_postgres())),
+    "two-files": lambda directory: GatewayHarness(TwoFiles(directory)),
+    "two-gateways": TwoGateways,
+}
+
+
+@pytest.mark.parametrize("case", THROUGH_A_GATEWAY, ids=str)
+def test_promise_is_kept_behind_a_gateway(case: Case, tmp_path: Path) -> None:
+    asyncio.run(run_case(case, lambda: GatewayHarness(SqliteHarness(tmp_path))))
+
+
+@pytest.mark.parametrize("harness", ELSEWHERE.values(), ids=ELSEWHERE.keys())
+@pytest.mark.parametrize("case", SOME_CASES, ids=str)
+def test_promise_is_kept_behind_a_gateway_elsewhere(
+    case: Case, harness: Callable[[Path], StoreHarness], tmp_path: Path
+) -> None:
+    asyncio.run(run_case(case, lambda: harness(tmp_path)))

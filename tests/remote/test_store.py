@@ -1,0 +1,137 @@
+"""What a store behind a gateway is for those who use it: partitions, transactions, sync calls, the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.core.ids import partition_of
+from holdfast.errors import BadOption, BadUrl, NotAllowed, StoreUnavailable
+from holdfast.stores.open import open_store
+from tests.remote.gateway_process import GatewayProcess, running_gateway
+from tests.remote.scripted import always, scripted
+from tests.support import free_port, run_holdfast
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway before two SQLite files."""
+    folder: Path = tmp_path_factory.mktemp("gateway")
+    url = ",".join(f"sqlite:///{folder / name}" for name in ("a.db", "b.db"))
+    with running_gateway(folder, url) as gateway:
+        yield gateway
+
+
+def make_app(url: str) -> Holdfast:
+    app = Holdfast(url)
+
+    @app.task(name="double")
+    def double(number: int) -> int:
+        return 2 * number
+
+    return app
+
+
+def test_partitions_are_for_those_who_may_look_after_them(gateway: GatewayProcess) -> None:
+    async def look() -> None:
+        admin = open_store(gateway.url("admin"))
+        parts = admin.partitions()
+        assert [part.url.rpartition("/")[2] for part in parts] == ["a.db", "b.db"]
+        assert [list(part.partitions()) for part in parts] == [[part] for part in parts]
+        assert [await part.counts() for part in parts] == [[], []]
+        assert {part.map_version for part in parts} == {(await admin.partition_map()).version}
+        await admin.close()
+        worker = open_store(gateway.url("work:*"))
+        assert list(worker.partitions()) == []
+        await worker.close()
+
+    asyncio.run(look())
+
+
+def test_partitions_of_a_gateway_that_is_away_are_not_known() -> None:
+    with pytest.raises(StoreUnavailable, match="the gateway does not answer"):
+        open_store(f"http://127.0.0.1:{free_port()}").partitions()
+
+
+def test_a_single_store_behind_a_gateway_is_its_own_partition() -> None:
+    with scripted(always(b'["sqlite:///tasks.db"]')) as server:
+        store = open_store(f"http://127.0.0.1:{server.port}")
+        assert list(store.partitions()) == [store]
+        assert list(store.partitions()) == [store]
+        assert len(server.requests) == 1
+        asyncio.run(store.close())
+
+
+def test_sync_and_async_producers_spread_their_tasks(gateway: GatewayProcess) -> None:
+    assert run_holdfast("queues", "spread", "wide", "2", url=gateway.url("admin")).returncode == 0
+    with make_app(gateway.url("enqueue:*")) as app:
+        wide = app.task_types["double"].using(queue="wide")
+        one_by_one = [wide.enqueue(n).task_id for n in range(4)]
+        together = [task.task_id for task in app.enqueue_many(wide.prepare(n) for n in range(4))]
+
+        async def enqueue() -> list[str]:
+            return [(await wide.aenqueue(n)).task_id for n in range(4)]
+
+        for ids in (one_by_one, together, asyncio.run(enqueue())):
+            assert {partition_of(task_id) for task_id in ids} == {0, 1}
+        again = [wide.using(request_id="order-42").enqueue(1).task_id for _ in range(4)]
+        assert len(set(again)) == 1
+
+
+def test_a_transaction_of_the_caller_is_refused_in_one_line(gateway: GatewayProcess) -> None:
+    with make_app(gateway.url("enqueue:*")) as app, pytest.raises(BadOption) as caught:
+        app.task_types["double"].using(transaction=_Session()).enqueue(1)
+    assert "cannot take part in your transactions" in str(caught.value)
+    assert "hf_" not in str(caught.value)
+
+
+class _Session:
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+def test_what_a_token_may_not_is_refused_in_one_line(gateway: GatewayProcess) -> None:
+    with make_app(gateway.url("read")) as app, pytest.raises(NotAllowed, match="needs one of the scopes enqueue"):
+        app.task_types["double"].enqueue(1)
+
+
+def test_a_token_that_nobody_made_is_refused_in_one_line(gateway: GatewayProcess) -> None:
+    url = f"http://hf_abcdef_CANARY@127.0.0.1:{gateway.port}"
+    with make_app(url) as app, pytest.raises(BadUrl, match="does not take this token") as caught:
+        app.task_types["double"].enqueue(1)
+    assert "CANARY" not in str(caught.value)
+
+
+def test_the_command_line_works_through_a_gateway(gateway: GatewayProcess) -> None:
+    url = gateway.url("admin")
+    made = run_holdfast("enqueue", "double", "--args", '{"number": 4}', "--force", "--json", url=url)
+    assert made.returncode == 0, made.stderr
+    task_id = json.loads(made.stdout)["task_id"]
+    for words in (
+        ("tasks", "why", task_id),
+        ("queues", "ls"),
+        ("partitions", "ls"),
+        ("migrate",),
+        ("doctor",),
+        ("tasks", "cancel", task_id),
+    ):
+        done = run_holdfast(*words, "--json", url=url)
+        assert done.returncode in (0, 1), (words, done.stderr)
+        assert "Traceback" not in done.stderr, (words, done.stderr)
+        assert "hf_" not in done.stdout + done.stderr
+    assert json.loads(run_holdfast("tasks", "show", task_id, "--json", url=url).stdout)["state"] == "cancelled"
+
+
+def test_a_gateway_that_is_away_is_named_in_one_line() -> None:
+    url = f"http://hf_id_CANARY@127.0.0.1:{free_port()}?deadline=200ms"
+    done = run_holdfast("queues", "ls", url=url)
+    assert done.returncode == 1
+    assert "nobody listens at 127.0.0.1:" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "CANARY" not in done.stdout + done.stderr
