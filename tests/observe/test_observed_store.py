@@ -1,0 +1,157 @@
+"""The observed store keeps every promise of the contract, and counts what goes through it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core import lifecycle
+from holdfast.errors import StoreUnavailable
+from holdfast.observe.names import (
+    CLAIMS_LOST,
+    SETTLEMENTS_REFUSED,
+    STORE_ERRORS,
+    STORE_SECONDS,
+    TASKS_ENQUEUED,
+    Metric,
+)
+from holdfast.observe.observed_store import Duties, ObservedStore
+from holdfast.observe.tally import Tally
+from holdfast.stores.contract import UPKEEP_DUTY, Store
+from holdfast.stores.open import open_store
+from holdfast.testing.conformance import CASES, Case, run_case
+from holdfast.testing.faulty import Faults, FaultyStore
+from holdfast.testing.harness import DecoratedHarness, SqliteHarness, StoreHarness
+from holdfast.testing.kit import Kit, ack
+from tests.sharded.harness import ShardedSqliteHarness
+
+
+def observed_sqlite(directory: Path) -> StoreHarness:
+    return DecoratedHarness(SqliteHarness(directory), lambda store, _clock: ObservedStore(store, Tally()))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_promise_is_kept(case: Case, tmp_path: Path) -> None:
+    asyncio.run(run_case(case, lambda: observed_sqlite(tmp_path)))
+
+
+@pytest.mark.parametrize("case", CASES if os.environ.get("KIT_EVERY") == "1" else CASES[::8], ids=str)
+def test_promise_is_kept_over_partitions(case: Case, tmp_path: Path) -> None:
+    def harness() -> StoreHarness:
+        return DecoratedHarness(ShardedSqliteHarness(tmp_path), lambda store, _clock: ObservedStore(store, Tally()))
+
+    asyncio.run(run_case(case, harness))
+
+
+def counted(tally: Tally, metric: Metric, *labels: str) -> int:
+    return tally.cell(metric, *labels)[0]
+
+
+def with_kit(tmp_path: Path, scenario: Any, faults: Faults | None = None) -> Tally:
+    tally = Tally()
+
+    def decorate(store: Store, _clock: Any) -> Store:
+        return ObservedStore(FaultyStore(store, faults) if faults else store, tally)
+
+    async def run() -> None:
+        harness = DecoratedHarness(SqliteHarness(tmp_path), decorate)
+        kit = Kit(harness, await harness.open())
+        try:
+            await kit.begin()
+            step: Coroutine[Any, Any, None] = scenario(kit)
+            await step
+        finally:
+            await kit.close()
+
+    asyncio.run(run())
+    return tally
+
+
+def test_new_tasks_are_counted_once(tmp_path: Path) -> None:
+    async def scenario(kit: Kit) -> None:
+        task = kit.new_task(queue="mails")
+        await kit.add(task)
+        await kit.add(task)
+        await kit.enqueue(3)
+
+    tally = with_kit(tmp_path, scenario)
+    assert counted(tally, TASKS_ENQUEUED, "mails", "kit.work") == 1
+    assert counted(tally, TASKS_ENQUEUED, "default", "kit.work") == 3
+    assert sum(tally.cell(STORE_SECONDS, "enqueue")[:-1]) == 3
+
+
+def test_a_stale_settlement_is_counted_and_a_repeated_one_is_not(tmp_path: Path) -> None:
+    async def scenario(kit: Kit) -> None:
+        claim = await kit.claim()
+        await kit.apply(ack(claim))
+        await kit.apply(ack(claim))
+        await kit.apply(lifecycle.ack(claim.task_id, "1.1.foreign"))
+        await kit.store.reserve(kit.request(0), [lifecycle.release(claim.task_id, "1.1.foreign")])
+
+    tally = with_kit(tmp_path, scenario)
+    assert counted(tally, SETTLEMENTS_REFUSED, "ack", "stale_claim") == 1
+    assert counted(tally, SETTLEMENTS_REFUSED, "release", "stale_claim") == 1
+
+
+def test_claims_that_are_taken_away_are_counted(tmp_path: Path) -> None:
+    async def scenario(kit: Kit) -> None:
+        lapsing = await kit.claim()
+        kit.clock.advance(60_000)
+        await kit.requeue_expired()
+        lost = await kit.claim(queue="other")
+        await kit.apply(
+            lifecycle.lose(lost.task_id, lost.token, "worker_lost", attempt=lost.attempt, policy=lost.policy)
+        )
+        assert lapsing.task_id != lost.task_id
+
+    tally = with_kit(tmp_path, scenario)
+    assert (counted(tally, CLAIMS_LOST, "lease_expired"), counted(tally, CLAIMS_LOST, "worker_lost")) == (1, 1)
+
+
+def test_errors_are_counted_by_their_class(tmp_path: Path) -> None:
+    async def scenario(kit: Kit) -> None:
+        with pytest.raises(StoreUnavailable):
+            await kit.store.counts()
+
+    tally = with_kit(tmp_path, scenario, Faults(lost_calls=1.0))
+    assert counted(tally, STORE_ERRORS, "counts", "StoreUnavailable") == 1
+    assert sum(tally.cell(STORE_SECONDS, "counts")) == 0
+
+
+def test_a_copy_has_a_map_version_of_its_own() -> None:
+    store = ObservedStore(open_store("sqlite://"), Tally())
+    view = copy.copy(store)
+    view.map_version = 7
+    assert (store.map_version, view.map_version) == (0, 7)
+    asyncio.run(store.close())
+
+
+def test_what_only_one_engine_can_do_is_passed_on() -> None:
+    store = ObservedStore(open_store("sqlite://"), Tally())
+    store.inner.completion = "its own"  # type: ignore[attr-defined]
+    assert store.completion == "its own"
+    assert getattr(store, "within", None) is None
+    asyncio.run(store.close())
+
+
+def test_it_knows_whether_this_process_does_the_upkeep(tmp_path: Path) -> None:
+    duties = Duties()
+
+    async def run() -> list[int]:
+        harness = SqliteHarness(tmp_path)
+        ours = ObservedStore(await harness.open(), Tally(), duties)
+        await ours.migrate()
+        held = [duties.held()]
+        for owner, ttl_ms in (("we", 10_000), ("they", 10_000), ("we", 0)):
+            await ours.hold_duty(UPKEEP_DUTY, owner, ttl_ms)
+            held.append(duties.held())
+        await ours.close()
+        return held
+
+    assert asyncio.run(run()) == [0, 1, 0, 0]
