@@ -1,0 +1,7 @@
+"""Holdfast as a backend of Django's tasks, and the worker that runs them."""
+
+from __future__ import annotations
+
+from holdfast.contrib.django.backend import HoldfastBackend
+
+__all__ = ["HoldfastBackend"]

@@ -1,0 +1,13 @@
+"""The Django app: in INSTALLED_APPS it brings `manage.py holdfast_worker`."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class HoldfastConfig(AppConfig):  # type: ignore[misc]  # Django has no types
+    """Has no models."""
+
+    name = "holdfast.contrib.django"
+    label = "holdfast"
+    verbose_name = "Holdfast"

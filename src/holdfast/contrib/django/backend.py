@@ -1,0 +1,137 @@
+"""The backend: Django's tasks recorded in a Holdfast store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.core import checks
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.utils import timezone
+
+from holdfast.contrib.django.compat import BaseTaskBackend, InvalidTask, TaskResultDoesNotExist, task_enqueued
+from holdfast.contrib.django.known_tasks import known_tasks
+from holdfast.contrib.django.results import RUN_AFTER, new_result, note, result_of
+from holdfast.core.names import check_queue
+from holdfast.core.task import Task
+from holdfast.errors import BadName, UnknownTask
+from holdfast.producer.task_type import TaskType
+
+
+class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no types
+    """Records tasks; `manage.py holdfast_worker` runs them."""
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.known = known_tasks(alias, self.options)
+
+    # -- recording ------------------------------------------------------------------------------------------
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Records a call: now, after the commit or with it, as OPTIONS say."""
+        self.validate_task(task)
+        result = new_result(task, self.alias, args, kwargs)
+        call = self._call(task)
+        options = self.known.options
+        if options.database is not None and _in_transaction(options.database):
+            call = call.using(transaction=connections[options.database])
+        elif options.on_commit and _in_transaction(DEFAULT_DB_ALIAS):
+            return self._enqueue_after_commit(call, result)
+        note(result, id=call.enqueue(result.args, result.kwargs).task_id, enqueued_at=timezone.now())
+        task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """As `enqueue`, for async callers."""
+        if self.known.options.on_commit or self.known.options.database is not None:
+            # Transactions of Django live in a thread.
+            return await super().aenqueue(task, args, kwargs)
+        self.validate_task(task)
+        result = new_result(task, self.alias, args, kwargs)
+        handle = await self._call(task).aenqueue(result.args, result.kwargs)
+        note(result, id=handle.task_id, enqueued_at=timezone.now())
+        await task_enqueued.asend_robust(type(self), task_result=result)
+        return result
+
+    def _call(self, task: Any) -> TaskType[..., Any]:
+        call = self.known.type_of(task).using(queue=task.queue_name, priority=task.priority)
+        if task.run_after is None:
+            return call
+        run_at = task.run_after if timezone.is_aware(task.run_after) else timezone.make_aware(task.run_after)
+        return call.using(run_at=run_at, headers={RUN_AFTER: task.run_after.isoformat()})
+
+    def _enqueue_after_commit(self, call: TaskType[..., Any], result: Any) -> Any:
+        link, prepared = call.recorder.link, call.prepare(result.args, result.kwargs)
+        place = link.run(link.insist(lambda store: store.placement()))
+        task_id = self.known.ids.task_id(place(prepared.options.queue, None))
+        new_task = prepared.options.new_task(task_id, prepared.type, prepared.payload)
+
+        def record() -> None:
+            link.run(link.insist(lambda store: store.enqueue([new_task])))
+            note(result, enqueued_at=timezone.now())
+            task_enqueued.send_robust(type(self), task_result=result)
+
+        note(result, id=task_id)
+        transaction.on_commit(record)
+        return result
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def get_result(self, result_id: str) -> Any:
+        """What the store knows of a task, from any process."""
+        try:
+            return self._shown(self.known.app.handle(result_id).status())
+        except UnknownTask as error:
+            raise TaskResultDoesNotExist(str(error)) from None
+
+    async def aget_result(self, result_id: str) -> Any:
+        """As `get_result`, for async callers."""
+        try:
+            return self._shown(await self.known.app.handle(result_id).astatus())
+        except UnknownTask as error:
+            raise TaskResultDoesNotExist(str(error)) from None
+
+    def _shown(self, record: Task) -> Any:
+        task = self.known.find(record.type)
+        if task is None:
+            raise TaskResultDoesNotExist(f"task {record.task_id} is one of {record.type}, which is no task here")
+        return result_of(task, self.alias, record, self.known.type_of(task))
+
+    # -- checking -------------------------------------------------------------------------------------------
+
+    def validate_task(self, task: Any) -> None:
+        """As every backend does, and that the store takes the queue's name."""
+        super().validate_task(task)
+        try:
+            check_queue(task.queue_name)
+        except BadName as error:
+            raise InvalidTask(str(error)) from None
+
+    def check(self, **kwargs: Any) -> Iterable[Any]:
+        """For `manage.py check`: settings that would be refused at the first task."""
+        del kwargs
+        for queue in self.queues:
+            try:
+                check_queue(queue)
+            except BadName as error:
+                yield checks.Error(f"TASKS[{self.alias!r}]: QUEUES: {error}", id="holdfast.E001")
+        database = self.known.options.database
+        if database is not None and database not in connections:
+            yield checks.Error(f"TASKS[{self.alias!r}]: database: there is no {database!r}", id="holdfast.E002")
+        elif database is not None and connections[database].vendor != "postgresql":
+            yield checks.Error(
+                f"TASKS[{self.alias!r}]: database: {database!r} is not a PostgreSQL database; use on_commit instead",
+                id="holdfast.E003",
+            )
+
+
+def _in_transaction(database: str) -> bool:
+    connection = connections[database]
+    # Without asking the connection, which would open one that is not needed.
+    by_hand = connection.connection is not None and not connection.autocommit
+    return bool(connection.in_atomic_block or by_hand)

@@ -1,0 +1,78 @@
+"""The Django tasks of a backend as task types of an app: those, and nothing else, can be run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from django.utils.module_loading import autodiscover_modules
+
+from holdfast.app import Holdfast
+from holdfast.clock import SystemClock
+from holdfast.contrib.django.compat import Task
+from holdfast.contrib.django.running import runner
+from holdfast.contrib.django.settings import BackendOptions, options_of, refused
+from holdfast.core.ids import IdSource
+from holdfast.errors import UsageError
+from holdfast.producer.task_type import TaskType
+
+
+class KnownTasks:
+    """The app of one backend, shared by all threads; Django makes a backend for each."""
+
+    def __init__(self, alias: str, options: BackendOptions) -> None:
+        self.alias = alias
+        self.options = options
+        self.app: Holdfast = options.make_app()
+        self.ids = IdSource(SystemClock().now_ms, os.urandom)
+        self._tasks: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def type_of(self, task: Any) -> TaskType[..., Any]:
+        """The task type of a task, which bears the path of its function as its name."""
+        path = task.module_path
+        with self._lock:
+            if path not in self._tasks:
+                self.app.task(name=path, timeout=self.options.timeout)(runner(self, task))
+                self._tasks[path] = replace(task, run_after=None)  # that is one of this call only
+            return self.app.task_types[path]
+
+    def find(self, path: str) -> Any | None:
+        """The task whose function has this path, if it has been imported or is where tasks are looked for."""
+        if path not in self._tasks:
+            self.discover()
+        return self._tasks.get(path)
+
+    def discover(self) -> None:
+        """Makes all tasks known that there are; what is not declared with `@task` is none, whatever a store says."""
+        autodiscover_modules("tasks")
+        for name in self.options.modules:
+            importlib.import_module(name)
+        for module in list(sys.modules.values()):
+            # The type is asked, not the object: lazy ones would be made.
+            for value in list(getattr(module, "__dict__", {}).values()):
+                if issubclass(type(value), Task):
+                    self.type_of(value)
+
+
+_known: dict[tuple[str, bytes], KnownTasks] = {}
+_lock = threading.Lock()
+
+
+def known_tasks(alias: str, given: dict[str, Any]) -> KnownTasks:
+    """Those of the backend with these OPTIONS, the same for every thread."""
+    options = options_of(alias, given)
+    key = alias, msgspec.json.encode(options, enc_hook=repr)
+    with _lock:
+        found = _known.get(key)
+        if found is None:
+            try:
+                found = _known[key] = KnownTasks(alias, options)
+            except UsageError as error:
+                raise refused(alias, error) from None
+        return found

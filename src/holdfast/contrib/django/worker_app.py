@@ -1,0 +1,23 @@
+"""The apps of a Django project for `holdfast worker`: `holdfast.contrib.django.worker_app:ALIAS`.
+
+DJANGO_SETTINGS_MODULE says which project; ALIAS is a key of its TASKS.
+"""
+
+from __future__ import annotations
+
+import django
+
+from holdfast.app import Holdfast
+from holdfast.contrib.django.backend import HoldfastBackend
+from holdfast.contrib.django.compat import task_backends
+
+django.setup()
+
+
+def __getattr__(alias: str) -> Holdfast:
+    if alias not in task_backends.settings or not isinstance(task_backends[alias], HoldfastBackend):
+        raise AttributeError(f"TASKS has no {alias!r} that is a HoldfastBackend")
+    known = task_backends[alias].known
+    known.discover()
+    app: Holdfast = known.app
+    return app

@@ -1,0 +1,1 @@
+"""Holdfast inside of web frameworks."""

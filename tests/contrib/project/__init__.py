@@ -1,0 +1,1 @@
+"""A Django project whose tasks are checked; every case runs in a process of its own."""

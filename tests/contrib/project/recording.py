@@ -1,0 +1,142 @@
+"""What is recorded when, without a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.db import transaction
+from django.test import override_settings
+from django.utils import timezone
+
+from holdfast import Holdfast
+from holdfast.contrib.django import HoldfastBackend
+from holdfast.contrib.django.compat import (
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_backends,
+)
+from tests.contrib.project.case import Case
+from tests.contrib.project.jobs import tasks
+
+
+class Recording(Case):
+    def setUp(self) -> None:
+        self.app = Holdfast(os.environ["CASE_STORE"])
+        self.addCleanup(self.app.close)
+
+    def exists(self, result: Any) -> bool:
+        try:
+            task_backends["default"].get_result(result.id)
+        except TaskResultDoesNotExist:
+            return False
+        return True
+
+    def test_the_options_of_a_call_reach_the_store_and_come_back(self) -> None:
+        at = (datetime.now() if not settings.USE_TZ else timezone.now()) + timedelta(hours=2)  # noqa: DTZ005
+        result = tasks.greet.using(priority=-3, run_after=at).enqueue("you")
+        record = self.app.handle(result.id).status()
+        assert (record.queue, record.priority, record.state) == ("mail", -3, "scheduled")
+        assert abs(record.run_at_ms / 1000 - at.timestamp()) < 0.01
+        found = tasks.greet.get_result(result.id)
+        assert found.task == result.task
+        assert (found.args, found.kwargs) == (["you"], {})
+        plain = tasks.greet.enqueue("me")
+        assert tasks.greet.get_result(plain.id).task == tasks.greet == plain.task
+        assert (found.enqueued_at.tzinfo is not None) is settings.USE_TZ
+        assert abs((found.enqueued_at - result.enqueued_at).total_seconds()) < 5 or not settings.USE_TZ
+
+    def test_async_callers_record_and_look_too(self) -> None:
+        async def main() -> Any:
+            result = await tasks.add.aenqueue(1, right=(2, 3))
+            await result.arefresh()
+            return result
+
+        result = asyncio.run(main())
+        assert result.status == TaskResultStatus.READY
+        assert (result.args, result.kwargs) == ([1], {"right": [2, 3]})
+        assert self.exists(result)
+
+    def test_a_call_that_no_worker_could_run_is_refused(self) -> None:
+        with pytest.raises(InvalidTask):
+            tasks.add.using(queue_name="unknown").enqueue(1)
+        with pytest.raises(TypeError):
+            tasks.add.enqueue(object())
+
+    def test_what_is_no_task_here_has_no_result(self) -> None:
+        other = self.app.task(name="os.system")(lambda command: None).enqueue("true")
+        for task_id in (other.task_id, "0" * 32, "nonsense"):
+            with pytest.raises(TaskResultDoesNotExist):
+                task_backends["default"].get_result(task_id)
+
+    def test_a_cancelled_task_has_failed(self) -> None:
+        result = tasks.add.enqueue(1)
+        self.app.handle(result.id).cancel()
+        result.refresh()
+        assert result.status == TaskResultStatus.FAILED
+
+    def test_with_on_commit_a_task_is_recorded_after_the_commit(self) -> None:
+        task = tasks.add.using(backend="after_commit")
+        with transaction.atomic():
+            result = task.enqueue(1)
+            assert not self.exists(result)
+        assert self.exists(result)
+        assert result.enqueued_at is not None
+        assert self.exists(task.enqueue(1)), "outside of a transaction it is recorded at once"
+
+    def test_with_on_commit_a_task_of_a_transaction_that_fails_is_never_recorded(self) -> None:
+        with transaction.atomic():
+            result = tasks.add.using(backend="after_commit").enqueue(1)
+            transaction.set_rollback(True)
+        assert not self.exists(result)
+
+    def test_with_on_commit_an_async_caller_is_in_the_same_transaction(self) -> None:
+        async def main() -> Any:
+            block = transaction.atomic()
+            await sync_to_async(block.__enter__)()
+            result = await tasks.add.using(backend="after_commit").aenqueue(1)
+            before = await sync_to_async(self.exists)(result)
+            await sync_to_async(block.__exit__)(None, None, None)
+            return before, await sync_to_async(self.exists)(result)
+
+        assert asyncio.run(main()) == (False, True)
+
+    def test_without_on_commit_a_task_is_recorded_at_once(self) -> None:
+        with transaction.atomic():
+            assert self.exists(tasks.add.enqueue(1))
+
+
+class Settings(Case):
+    def refused(self, options: dict[str, Any]) -> str:
+        with pytest.raises(InvalidTaskBackend) as refusal:
+            HoldfastBackend("default", {"OPTIONS": options})
+        return str(refusal.value)
+
+    def test_wrong_options_are_refused_in_one_line(self) -> None:
+        assert "TASKS['default']: " in self.refused({"uri": "sqlite:///x.db"})
+        assert "uri" in self.refused({"uri": "sqlite:///x.db"})
+        assert "max_attempt" in self.refused({"retry": {"max_attempt": 3}})
+        assert "lease" in self.refused({"lease": "1ms"})
+
+    def test_the_checks_of_django_name_what_is_wrong(self) -> None:
+        backend = HoldfastBackend("other", {"QUEUES": ["a b"], "OPTIONS": {"database": "nowhere"}})
+        assert [message.id for message in backend.check()] == ["holdfast.E001", "holdfast.E002"]
+        assert list(task_backends["default"].check()) == []
+
+    def test_the_worker_says_which_backends_there_are(self) -> None:
+        with pytest.raises(CommandError, match="it has default, after_commit"):
+            call_command("holdfast_worker", backend="nowhere")
+
+    def test_all_threads_share_one_app_and_new_settings_make_another(self) -> None:
+        first = HoldfastBackend("default", {"OPTIONS": {"url": "sqlite:///one.db"}})
+        assert HoldfastBackend("default", {"OPTIONS": {"url": "sqlite:///one.db"}}).known is first.known
+        with override_settings(TASKS={}):
+            assert HoldfastBackend("default", {"OPTIONS": {"url": "sqlite:///two.db"}}).known is not first.known

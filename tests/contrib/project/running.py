@@ -1,0 +1,81 @@
+"""Tasks that a worker runs, looked at from here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from holdfast import Holdfast
+from holdfast.contrib.django.compat import TaskResultStatus
+from tests.contrib.project.case import Case
+from tests.contrib.project.jobs import tasks
+
+
+class Running(Case):
+    def test_all_kinds_of_tasks_end_as_django_says(self) -> None:
+        app = Holdfast(os.environ["CASE_STORE"])
+        strange = app.task(name=f"{tasks.__name__}.plain_function")(lambda args, kwargs: None).enqueue([], {})
+        missing = app.task(name="os.system")(lambda args, kwargs: None).enqueue(["true"], {})
+        results: dict[str, Any] = {
+            "added": tasks.add.enqueue(2, right=40),
+            "greeted": tasks.greet.enqueue("you"),
+            "again": tasks.fail_once.enqueue("not yet"),
+            "failed": tasks.fail_always.enqueue(),
+            "given up": tasks.give_up.enqueue(),
+            "unfit": tasks.unfit.enqueue(),
+            "slept": tasks.sleepy.enqueue(),
+        }
+        later = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1)
+        assert {result.status for result in results.values()} == {TaskResultStatus.READY}
+        # CONN_MAX_AGE is 0: a connection is too old for the next task, even in the same thread.
+        connecting = [task.enqueue() for task in (tasks.connect, tasks.connect_async) for _ in range(4)]
+        self.work("default", "--concurrency", "1")
+        for result in [*results.values(), *connecting]:
+            result.refresh()
+        assert [result.return_value for result in connecting] == [False] * 8
+        ended = {name: (str(result.status), result.attempts) for name, result in results.items()}
+        assert ended == {
+            "added": ("SUCCESSFUL", 1),
+            "greeted": ("SUCCESSFUL", 1),
+            "again": ("SUCCESSFUL", 2),
+            "failed": ("FAILED", 2),
+            "given up": ("FAILED", 1),
+            "unfit": ("FAILED", 1),
+            "slept": ("SUCCESSFUL", 2),
+        }, ended
+        assert results["added"].return_value == 42
+        assert results["greeted"].return_value == "hello you"
+        assert results["slept"].return_value == "awake"
+        again = results["again"]
+        assert again.return_value == {"attempt": 2, "workers": again.worker_ids, "id": again.id}
+        assert again.started_at < again.last_attempted_at <= again.finished_at
+        assert [error.exception_class for error in again.errors] == [ValueError]
+        assert "not yet" in again.errors[0].traceback
+        assert [error.exception_class for error in results["failed"].errors] == [ValueError, ValueError]
+        self._check_others(app, strange.task_id, missing.task_id, later)
+        self._check_signals()
+
+    def _check_others(self, app: Holdfast, strange: str, missing: str, later: Any) -> None:
+        # Declared without @task, so it waits, whatever the store says.
+        assert {app.handle(task_id).status().state for task_id in (strange, missing)} == {"ready"}
+        assert app.handle(later.id).status().state == "scheduled"
+        found = asyncio.run(tasks.add.aget_result(later.id))
+        assert found.status == TaskResultStatus.READY
+        assert found.task.run_after == later.task.run_after
+        app.close()
+
+    def _check_signals(self) -> None:
+        lines = self.journal()
+        assert lines.count("enqueued add READY 0") == 2
+        assert "started fail_once RUNNING 2" in lines
+        assert [line for line in lines if line.startswith("finished fail_")] in (
+            ["finished fail_once SUCCESSFUL 2", "finished fail_always FAILED 2"],
+            ["finished fail_always FAILED 2", "finished fail_once SUCCESSFUL 2"],
+        )
+        assert "finished give_up FAILED 1" in lines
+        assert lines.count("finished sleepy SUCCESSFUL 2") == 1
+        assert "finished greet SUCCESSFUL 1" in lines

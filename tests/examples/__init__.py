@@ -1,0 +1,1 @@
+"""What is in examples/ and deploy/ does what it says."""

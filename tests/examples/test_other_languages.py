@@ -1,0 +1,218 @@
+"""The workers in other languages, run against a real gateway that asks for tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast.admin import tokens
+from holdfast.api.doors import make_guard
+from holdfast.api.gateway import Gateway
+from holdfast.clock import SystemClock
+from holdfast.stores.open import open_store
+from tests.api.setting import Client, RunningServer
+from tests.examples.files import check_page
+from tests.support import ROOT, environment, eventually, free_port, holdfast_command
+
+QUEUE = "errands"
+EXAMPLES = ROOT / "examples"
+#: Each is also the first part of the names of its task types.
+WORKERS = {
+    "node": ["node", str(EXAMPLES / "node-worker" / "worker.mjs")],
+    "bash": ["bash", str(EXAMPLES / "bash-worker" / "worker.sh")],
+}
+NEEDS = {"node": ("node",), "bash": ("bash", "curl")}
+
+
+class Setting(NamedTuple):
+    """A gateway, an admin at it, and a token that may work on one queue only."""
+
+    url: str
+    admin: Client
+    token: str
+
+    def enqueue(self, type_name: str, **fields: Any) -> str:
+        return self.admin.enqueue(QUEUE, type=type_name, **fields)
+
+    def task(self, task_id: str) -> Any:
+        return self.admin.get(f"/v1/tasks/{task_id}")
+
+    def ended(self, task_id: str) -> Any:
+        """The task after its end."""
+        task = self.admin.get(f"/v1/tasks/{task_id}?wait=15s")
+        assert task["finished_at_ms"] is not None, task
+        return task
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    def make_gateway() -> Gateway:
+        store = open_store(f"sqlite:///{tmp_path}/tasks.db")
+        return Gateway(store, make_guard(store))
+
+    server = RunningServer(make_gateway)
+    server.start()
+
+    def token(scope: str) -> str:
+        return str(server.call(tokens.create(server.gateway.store, [scope], now_ms=SystemClock().now_ms())))
+
+    admin = Client(server.port, token("admin"))
+    try:
+        yield Setting(server.url, admin, token(f"work:{QUEUE}"))
+    finally:
+        admin.close()
+        server.stop()
+
+
+@pytest.fixture(params=WORKERS)
+def language(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    missing = [program for program in NEEDS[name] if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    return name
+
+
+@contextmanager
+def working(language: str, setting: Setting, log: Path, lease: str = "1") -> Iterator[subprocess.Popen[bytes]]:
+    """A worker with a short lease, in a session of its own; nothing of it outlives the block."""
+    env = {"HOLDFAST_TOKEN": setting.token, "HOLDFAST_QUEUE": QUEUE, "HOLDFAST_LEASE": lease}
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            WORKERS[language],
+            env=environment(setting.url, env),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    except BaseException as error:
+        error.add_note(f"output of the worker:\n{log.read_text(errors='replace')}")
+        raise
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_worker_in_another_language_runs_fails_extends_and_stops(
+    language: str, setting: Setting, tmp_path: Path
+) -> None:
+    twice = {"max_attempts": 2, "base": "100ms"}
+    greeting = setting.enqueue(f"{language}.greet", arguments={"name": 'Zoë "Z" \\ 日本'})
+    failing = setting.enqueue(f"{language}.fail", retry=twice)
+    log = tmp_path / "worker.txt"
+    with working(language, setting, log) as worker:
+        assert setting.ended(greeting)["result"] == 'hello Zoë "Z" \\ 日本'
+
+        dead = setting.ended(failing)
+        assert (dead["state"], dead["attempt"]) == ("dead_lettered", 2)
+        assert [run["error"]["message"].strip() for run in dead["history"]] == ['this "never" works'] * 2
+
+        longer_than_a_lease = setting.ended(setting.enqueue(f"{language}.nap", arguments={"seconds": 2.2}))
+        assert (longer_than_a_lease["result"], longer_than_a_lease["deliveries"]) == ("rested", 1)
+
+        cancelled = setting.enqueue(f"{language}.nap", arguments={"seconds": 60})
+        eventually(lambda: setting.task(cancelled)["state"] == "claimed", what="it runs")
+        setting.admin.post(f"/v1/tasks/{cancelled}/cancel")
+        assert setting.ended(cancelled)["state"] == "cancelled"
+
+        last = setting.enqueue(f"{language}.nap", arguments={"seconds": 1})
+        eventually(lambda: setting.task(last)["state"] == "claimed", what="it runs")
+        worker.terminate()
+        assert worker.wait(15) == 0
+        assert setting.task(last)["result"] == "rested"
+    assert setting.token not in log.read_text()
+
+
+def test_a_worker_that_waits_ends_when_it_is_told_to(language: str, setting: Setting, tmp_path: Path) -> None:
+    with working(language, setting, tmp_path / "worker.txt") as worker:
+        setting.ended(setting.enqueue(f"{language}.greet", arguments={"name": "you"}))
+        worker.terminate()
+        # What comes while its last poll goes on is either done or left alone.
+        late = setting.enqueue(f"{language}.greet", arguments={"name": "them"})
+        assert worker.wait(15) == 0
+        assert setting.task(late)["state"] in {"ready", "succeeded"}
+
+
+def test_a_worker_whose_token_is_refused_says_so_and_ends(language: str, setting: Setting, tmp_path: Path) -> None:
+    log = tmp_path / "worker.txt"
+    with working(language, setting._replace(token="hf_nonsense"), log) as worker:
+        assert worker.wait(15) == 1
+    assert '"status":401' in log.read_text()
+    assert "hf_nonsense" not in log.read_text()
+
+
+def test_a_worker_is_listed_and_goes_on_after_the_gateway_was_killed(language: str, tmp_path: Path) -> None:
+    url, port = f"sqlite:///{tmp_path}/tasks.db", free_port()
+    admin, token = asyncio.run(new_tokens(url))
+    with ExitStack() as stack:
+        gateway = stack.enter_context(running_gateway(url, port))
+        setting = Setting(f"http://127.0.0.1:{port}", stack.enter_context(closing(Client(port, admin))), token)
+        stack.enter_context(working(language, setting, tmp_path / "worker.txt", lease="20"))
+        eventually(lambda: setting.admin.get("/v1/workers")["workers"], 15, "it is listed")
+        nap = setting.enqueue(f"{language}.nap", arguments={"seconds": 1})
+        eventually(lambda: setting.task(nap)["state"] == "claimed", 15, "it runs")
+        gateway.kill()
+        gateway.wait()
+        stack.enter_context(running_gateway(url, port))
+        later = setting._replace(admin=stack.enter_context(closing(Client(port, admin))))
+        greeting = later.enqueue(f"{language}.greet", arguments={"name": "you"})
+        assert later.ended(greeting)["result"] == "hello you"
+        done = later.task(nap)
+        assert (done["state"], done["deliveries"]) == ("succeeded", 1)
+
+
+async def new_tokens(url: str) -> tuple[str, str]:
+    """One that may do everything, one that may work on the queue."""
+    store = open_store(url)
+    try:
+        now_ms = SystemClock().now_ms()
+        made = [await tokens.create(store, [scope], now_ms=now_ms) for scope in ("admin", f"work:{QUEUE}")]
+    finally:
+        await store.close()
+    return str(made[0]), str(made[1])
+
+
+@contextmanager
+def running_gateway(url: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """`holdfast server` on this port, from its first answer on."""
+    words = holdfast_command("server", "--port", str(port), "--log-level", "error")
+    process = subprocess.Popen(words, env=environment(url))
+    try:
+        eventually(lambda: process.poll() is not None or answers(port), 30, "the gateway answers")
+        assert process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_the_workers_are_short(name: str) -> None:
+    assert len(Path(WORKERS[name][-1]).read_text(encoding="utf-8").splitlines()) < 60
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_every_holdfast_command_of_their_pages_exists(name: str) -> None:
+    assert check_page(EXAMPLES / f"{name}-worker" / "README.md") == 3
