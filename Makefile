@@ -58,5 +58,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "no virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
 	@echo "installing into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,postgres,testing,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,redis,postgres,server,otel,crypto,testing,dev]'
 	@touch $@

@@ -13,9 +13,12 @@ from pathlib import Path
 import click
 
 from holdfast import errors
+from holdfast.api.app import ROUTES
+from holdfast.api.guard import ANYBODY_KNOWN
 from holdfast.cli.main import main as command_line
 from holdfast.core.lifecycle import TRANSITIONS, Event
 from holdfast.core.task import FINAL_STATES, State
+from holdfast.wire.problems import KINDS
 
 DOCS = Path(__file__).resolve().parent
 _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -72,6 +75,27 @@ def command_reference() -> str:
     return "\n".join(_command("holdfast", command_line, click.Context(command_line, info_name="holdfast")))
 
 
+def route_table() -> str:
+    """Every address of the HTTP API that people call, who may, and what it does."""
+    rows = []
+    for route in ROUTES:
+        scopes = ", ".join(f"`{scope}`" for scope in route.rule.scopes)
+        whose = "anybody" if route.rule.public else "any token" if route.rule == ANYBODY_KNOWN else scopes
+        if route.tag != "store":
+            rows.append(f"| `{route.method} {route.path}` | {whose} | {inspect.getdoc(route.handler)} |")
+    return "\n".join(["| address | scope | what it does |", "|---|---|---|", *rows, ""])
+
+
+def problem_table() -> str:
+    """Every kind of problem, and the error class that a client in Python gets for it."""
+    rows = []
+    for kind in sorted(KINDS, key=lambda kind: (kind.status, kind.name)):
+        cls = f"`{kind.error.__name__}`" if kind.error else ""
+        again = "" if kind.retry_after is None else f"after {kind.retry_after} s"
+        rows.append(f"| {kind.status} | `{kind.name}` | {kind.title} | {cls} | {again} |")
+    return "\n".join(["| status | type | meaning | in Python | repeat |", "|---|---|---|---|---|", *rows, ""])
+
+
 def _command(path: str, command: click.Command, context: click.Context) -> Iterator[str]:
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -108,6 +132,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "error-tree": error_tree,
     "commands": command_reference,
+    "routes": route_table,
+    "problems": problem_table,
 }
 
 
