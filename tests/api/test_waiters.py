@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.api.waiters import Waiters
+from holdfast.api.waiters import Waiters, _together
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import Store
 
@@ -246,3 +246,8 @@ def test_after_the_end_nobody_waits() -> None:
         assert bench.bells.calls == 0
 
     _run(scenario)
+
+
+def test_long_waits_end_together_and_not_too_late() -> None:
+    assert _together(100.37, 20.0) == _together(100.49, 19.0) == 100.25
+    assert _together(100.37, 0.5) == 100.37
