@@ -38,6 +38,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "tick": lambda store: store.put_schedule("nightly", SCHEDULE, 0, [TICK]),
     "put_schedule": lambda store: store.put_schedule("nightly", SCHEDULE, 0),
     "remove_schedule": lambda store: store.put_schedule("nightly", None, 1),
+    "put_document": lambda store: store.put_document("token", "a", b"{}", 0),
+    "remove_document": lambda store: store.put_document("token", "a", None, 1),
     "put_partition_map": lambda store: store.put_partition_map(MAP),
 }
 
@@ -70,6 +72,8 @@ def test_a_repeat_is_no_safer_than_the_replicas_are(servers: Replicas, name: str
         await before.enqueue([TASK] if name == "reserve" else [])
         if name == "remove_schedule":
             await before.put_schedule("nightly", SCHEDULE, 0)
+        if name == "remove_document":
+            await before.put_document("token", "a", b"{}", 0)
         await before.close()
         _wait_until_in_step(servers)
         servers.replicas[0].freeze()

@@ -17,6 +17,7 @@ from holdfast.stores.contract import Document, Store
 
 LONGEST_NOTE: Final = 200
 _MOST_SCOPES: Final = 100
+_FIRST_ID: Final = bytes(access.ID_BYTES)
 
 
 class ListedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,17 +51,18 @@ async def create(
         note=_checked_note(note),
     )
     while True:
-        text = access.new_text(secrets.token_bytes(access.ID_BYTES), secrets.token_bytes(access.SECRET_BYTES))
-        record = msgspec.structs.replace(token, digest=access.digest_of(text.secret))
-        if await store.put_document(TOKEN_KIND, text.token_id, access.write_token(record), 0):
-            return text
+        made = await _make(store, token, secrets.token_bytes(access.ID_BYTES))
+        if made is not None:
+            return made
 
 
 async def create_first(store: Store, *, now_ms: int) -> TokenText | None:
     """A token that may do everything, if there is no token at all."""
     if await store.documents(TOKEN_KIND):
         return None
-    return await create(store, [Scope.ADMIN], now_ms=now_ms, note="made at the first start of a gateway")
+    note = "made at the first start of a gateway"
+    # Its id is always the same: of several gateways that start at once, one makes it.
+    return await _make(store, AccessToken(digest="", scopes=(Scope.ADMIN,), created_at_ms=now_ms, note=note), _FIRST_ID)
 
 
 async def listed(store: Store) -> list[ListedToken]:
@@ -80,6 +82,14 @@ async def revoke(store: Store, token_id: str) -> ListedToken:
             raise UnknownToken(f"there is no token {access.without_tokens(token_id)!r:.80}; see `holdfast token ls`")
         if await store.put_document(TOKEN_KIND, name, None, document.version):
             return _listed(document)
+
+
+async def _make(store: Store, token: AccessToken, id_bytes: bytes) -> TokenText | None:
+    """The token with a secret of its own; None if there is one of this id."""
+    text = access.new_text(id_bytes, secrets.token_bytes(access.SECRET_BYTES))
+    record = msgspec.structs.replace(token, digest=access.digest_of(text.secret))
+    made = await store.put_document(TOKEN_KIND, text.token_id, access.write_token(record), 0)
+    return text if made else None
 
 
 def _listed(document: Document) -> ListedToken:

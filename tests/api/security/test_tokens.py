@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.access import TOKEN_KIND, read_token
+from holdfast.admin.tokens import create_first
+from holdfast.core.access import TOKEN_KIND, TokenText, read_token
 from holdfast.core.scopes import Scope
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Document, Store
+from holdfast.stores.open import open_store
 from tests.api.security.gate import Gate
 from tests.api.setting import Client
 from tests.support import eventually
@@ -230,3 +233,32 @@ def test_those_who_only_look_see_no_secret_in_lists_either(gate: Gate) -> None:
         assert answer.status == 200
         for spelled in (b"hunter2", b"aHVudGVyMg", b"h1bnRlcjI", b"odW50ZXIy"):  # base64 at its three places
             assert spelled not in answer.body, method
+
+
+class LooksTogether:
+    """A store of which two look at its documents before either goes on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._both = asyncio.Barrier(2)
+
+    async def documents(self, kind: str) -> list[Document]:
+        found = await self._store.documents(kind)
+        await self._both.wait()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_gateways_that_start_at_once_make_one_first_token(tmp_path: Path) -> None:
+    async def start_two() -> list[TokenText | None]:
+        store = open_store(f"sqlite:///{tmp_path}/tasks.db")
+        await store.migrate()
+        empty: Any = LooksTogether(store)
+        made = await asyncio.gather(*(create_first(empty, now_ms=1) for _ in range(2)))
+        assert len(await store.documents(TOKEN_KIND)) == 1
+        await store.close()
+        return made
+
+    assert sum(token is not None for token in asyncio.run(start_two())) == 1

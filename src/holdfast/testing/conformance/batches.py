@@ -124,7 +124,7 @@ async def payload_bytes_are_kept(kit: Kit) -> None:
 @group.case
 async def odd_names_are_data(kit: Kit) -> None:
     """Names, ids and reasons are data, never part of a statement or a pattern."""
-    queue, request_id = "q.-:_9", "'; DROP TABLE x;--%_*[a]"
+    queue, request_id = "q.-:_9", "';DROP/**/TABLE/**/x;--%_*[a]{}\"\\$1"
     claim = await kit.claim(queue=queue, type="T.a:b-c", request_id=request_id, headers={"'": '"', "%": "\n"})
     await kit.apply(lifecycle.stop(claim.task_id, claim.token, "it's {over} %s"))
     record = await kit.record(claim.task_id)
