@@ -12,7 +12,8 @@ from redis.exceptions import RedisError, ResponseError
 from tests.servers.cluster_view import NodeLine, nodes_in
 from tests.servers.flavours import STRICT, Flavour, Settings
 from tests.servers.group import ServerGroup, has_replicas, replicates, start_together
-from tests.servers.redis_server import HOST, RedisServer, fields_of
+from tests.servers.loopback import HOST
+from tests.servers.redis_server import RedisServer, fields_of
 from tests.servers.replicas import QUICK_REPLICATION
 
 SLOTS: Final = 16_384

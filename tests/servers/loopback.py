@@ -15,7 +15,7 @@ from tests.support import eventually
 
 HOST: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 60.0
-_PORT_TAKEN: Final = ("Address already in use", "address already in use")
+_PORT_TAKEN: Final = ("Address already in use", "address already in use", "Failed listening on")
 _LOG_LINES = 40
 
 
@@ -25,13 +25,16 @@ class LoopbackServer(ABC):
     As a context manager, it is started at the beginning and gone at the end, and a failure shows its log.
     """
 
-    kind: ClassVar[str]
+    kind: str
+    #: Whether it has to run as another user then.
+    refuses_root: ClassVar[bool] = True
     #: What its log says when it did not start for a reason that passes.
     passing_reasons: ClassVar[tuple[str, ...]] = ()
     process_type: ClassVar[type[ServerProcess]] = ServerProcess
 
     def __init__(self) -> None:
-        self.directory = own_directory(f"holdfast-{self.kind}-")
+        self._user = server_user() if self.refuses_root else None
+        self.directory = own_directory(f"holdfast-{self.kind}-", self._user)
         self.port = 0
         self._was_ready = False
         self._log_start = 0
@@ -58,9 +61,10 @@ class LoopbackServer(ABC):
     def launch(self) -> None:
         """Starts it and does not wait; the first start chooses the port."""
         assert not self.alive, f"{self} runs already"
-        self.port = self.port or server_port()
+        if not self.port:
+            self._settle_down()
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
-        self._process = self.process_type([str(word) for word in self._command()], self._log_path, server_user())
+        self._process = self.process_type([str(word) for word in self._command()], self._log_path, self._user)
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT_S) -> Self:
         """Returns when it answers; at the first start, a port that somebody else took meanwhile is changed."""
@@ -145,6 +149,10 @@ class LoopbackServer(ABC):
         return "\n".join(text.splitlines()[-_LOG_LINES:])
 
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _settle_down(self) -> None:
+        """Takes a port."""
+        self.port = server_port()
 
     @property
     def _log_path(self) -> Path:

@@ -67,7 +67,7 @@ class _Template:
     """The data directory that all others are copied from."""
 
     def __init__(self) -> None:
-        self.directory = own_directory("holdfast-postgres-template-")
+        self.directory = own_directory("holdfast-postgres-template-", server_user())
         self.data = self.directory / "data"
         end_at_exit(self)
         self._make()

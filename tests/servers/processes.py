@@ -123,10 +123,10 @@ def server_user() -> str | None:
     return "postgres" if os.geteuid() == 0 else None
 
 
-def own_directory(prefix: str) -> Path:
-    """A new directory that belongs to the user of these servers."""
+def own_directory(prefix: str, user: str | None) -> Path:
+    """A new directory that belongs to this user, or to us."""
     directory = Path(tempfile.mkdtemp(prefix=prefix))
-    if user := server_user():
+    if user:
         shutil.chown(directory, user, user)
     return directory
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.servers.cluster import RedisCluster
+from tests.servers.loopback import HOST
 from tests.servers.proxy import FaultProxy, LineFaults
-from tests.servers.redis_server import HOST
 
 
 class ProxiedCluster(RedisCluster):

@@ -20,8 +20,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tests.servers.loopback import HOST
 from tests.servers.ports import server_port
-from tests.servers.redis_server import HOST
 from tests.servers.resp import RespWire
 from tests.servers.wire import Reply, Wire
 

@@ -7,7 +7,8 @@ from typing import Any, Final, Self
 
 from tests.servers.flavours import STRICT, Flavour, Settings
 from tests.servers.group import ServerGroup, has_replicas, replicates, start_together
-from tests.servers.redis_server import HOST, RedisServer
+from tests.servers.loopback import HOST
+from tests.servers.redis_server import RedisServer
 
 #: A replica has its data at once instead of after five seconds, and says every second how far it is.
 QUICK_REPLICATION: Final[Settings] = {"repl-diskless-sync-delay": 0, "repl-ping-replica-period": 1}

@@ -9,7 +9,8 @@ from redis.exceptions import RedisError
 
 from tests.servers.flavours import STRICT, Flavour, Settings
 from tests.servers.group import ServerGroup, has_replicas, replicates, start_together
-from tests.servers.redis_server import HOST, RedisServer
+from tests.servers.loopback import HOST
+from tests.servers.redis_server import RedisServer
 from tests.servers.replicas import Replicas
 
 SERVICE: Final = "holdfast"

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import quote
 
 import psycopg
 
 import holdfast.stores.postgres
-from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.database import Database, open_database
 from holdfast.stores.postgres.urls import parse_postgres_url
+from tests.servers.callers import Callers
 from tests.servers.loopback import HOST
-from tests.support import eventually
 
 BELLS: Final = Path(holdfast.stores.postgres.__file__).with_name("sql") / "bells.sql"
 #: `record` keeps a value under an id, the same id again changes nothing; `echo` gives back what it is given.
@@ -73,76 +72,9 @@ async def ids_in(database: Database) -> set[str]:
     return {name for name, _ in await database.call("levels")}
 
 
-class Callers:
-    """Calls that go on until they are stopped; each is made again, with its id, until it is answered."""
-
-    def __init__(self, database: Database, *, safe: bool = True, count: int = 4) -> None:
-        self.acknowledged: list[str] = []
-        self.gave_up = 0
-        self._database = database
-        self._safe = safe
-        self._stop = asyncio.Event()
-        self._tasks = [asyncio.create_task(self._go_on(number)) for number in range(count)]
-
-    async def more(self, number: int = 50) -> None:
-        """Returns when so many more were acknowledged."""
-        goal = len(self.acknowledged) + number
-        while len(self.acknowledged) < goal:
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-            await asyncio.sleep(0.005)
-
-    async def stop(self) -> set[str]:
-        """Ends the calls; returns every id that was acknowledged."""
-        self._stop.set()
-        await asyncio.gather(*self._tasks)
-        return set(self.acknowledged)
-
-    def abandon(self) -> None:
-        """Ends the calls, answered or not."""
-        for task in self._tasks:
-            task.cancel()
-
-    async def _go_on(self, caller: int) -> None:
-        number = 0
-        while not self._stop.is_set():
-            number += 1
-            await self._record(f"{caller}-{number}")
-
-    async def _record(self, name: str) -> None:
-        while True:
-            try:
-                await self._database.call("record", name, b"", safe=self._safe)
-            except StoreUnavailable:
-                self.gave_up += 1
-            else:
-                self.acknowledged.append(name)
-                return
-
-
-async def in_thread(function: Any, *arguments: Any) -> Any:
-    """A call that blocks, beside the event loop."""
-    return await asyncio.to_thread(function, *arguments)
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Returns when the condition, looked at beside the event loop, is true."""
-    await in_thread(eventually, condition, 30.0, what)
-
-
-def one_line(error: BaseException, *secrets: str) -> str:
-    """The message, which is one line and has none of the secrets in it, nor do its causes."""
-    text = str(error)
-    assert "\n" not in text
-    chain: Sequence[BaseException | None] = [
-        error,
-        error.__cause__,
-        None if error.__suppress_context__ else error.__context__,
-    ]
-    for secret in secrets:
-        assert all(secret not in str(each) + repr(each) for each in chain if each)
-    return text
+def recording(database: Database, *, safe: bool = True, count: int = 4) -> Callers:
+    """Callers that record ids."""
+    return Callers(lambda name: database.call("record", name, b"", safe=safe), count)
 
 
 class Wire:

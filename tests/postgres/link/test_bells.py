@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.stores.postgres.bells import RING_EVERY_SECONDS
 from holdfast.stores.postgres.database import Database
-from tests.postgres.link.helpers import Wire, in_thread, opened, until
+from tests.postgres.link.helpers import Wire, opened
+from tests.servers.callers import in_thread, until
 from tests.servers.postgres import PostgresServer
 
 BELL = "default"

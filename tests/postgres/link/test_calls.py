@@ -18,7 +18,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.database import Database, open_database
 from holdfast.stores.postgres.failures import NotMigrated
 from holdfast.stores.postgres.urls import parse_postgres_url
-from tests.postgres.link.helpers import Callers, Wire, ids_in, in_thread, make_schema, one_line, opened, until
+from tests.postgres.link.helpers import Wire, ids_in, make_schema, opened, recording
+from tests.servers.callers import in_thread, one_line, until
 from tests.servers.postgres import PostgresServer
 
 OURS = "application_name = 'holdfast'"
@@ -55,7 +56,7 @@ def test_each_schema_is_a_world_of_its_own(url: str) -> None:
 def test_lost_replies_are_asked_for_again(url: str, postgres_server: PostgresServer) -> None:
     async def scenario(url: str, wire: Wire) -> None:
         async with opened(url) as database:
-            callers = Callers(database)
+            callers = recording(database)
             await callers.more(300)
             acknowledged = await callers.stop()
             assert callers.gave_up == 0
@@ -83,7 +84,7 @@ def test_connections_that_broke_while_idle_are_not_used(url: str, postgres_serve
 def test_restart_goes_unnoticed(durable_postgres: PostgresServer, durable_database_url: str) -> None:
     async def scenario() -> None:
         async with opened(durable_database_url, deadline="60s") as database:
-            callers = Callers(database)
+            callers = recording(database)
             for kill in (False, True):
                 await callers.more()
                 await in_thread(lambda kill=kill: durable_postgres.restart(kill=kill))
@@ -99,7 +100,7 @@ def test_restart_goes_unnoticed(durable_postgres: PostgresServer, durable_databa
 def test_terminated_backends_go_unnoticed(url: str, postgres_server: PostgresServer, database: str) -> None:
     async def scenario() -> None:
         async with opened(url) as link:
-            callers = Callers(link)
+            callers = recording(link)
             for _ in range(5):
                 await callers.more(20)
                 assert await in_thread(postgres_server.terminate_backends, f"{OURS} AND datname = '{database}'")
@@ -168,8 +169,8 @@ def test_cancelled_caller_sends_no_cancel_request(url: str, postgres_server: Pos
         asyncio.run(scenario(wire.url_for(url, postgres_server.port), wire))
 
 
-def test_statement_cannot_time_out_in_the_server(url: str, postgres_server: PostgresServer) -> None:
-    postgres_server.alter(statement_timeout="50ms")
+def test_statement_cannot_time_out_in_the_server(url: str, database: str, postgres_server: PostgresServer) -> None:
+    postgres_server.query(f"ALTER DATABASE {database} SET statement_timeout = '50ms'")
 
     async def scenario() -> None:
         async with opened(url) as database:

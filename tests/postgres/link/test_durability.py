@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.errors import DurabilityUnknown, StoreUnavailable
 from holdfast.stores.postgres.database import Database
-from tests.postgres.link.helpers import Callers, Wire, ids_in, in_thread, make_schema, one_line, opened, until
+from tests.postgres.link.helpers import Wire, ids_in, make_schema, opened, recording
+from tests.servers.callers import in_thread, one_line, until
 from tests.servers.postgres import PostgresServer, server_url
 
 #: A standby that commits wait for, and that never comes.
@@ -71,7 +72,7 @@ def test_replicated_survives_the_loss_of_the_primary() -> None:
 
         async def scenario() -> None:
             async with opened(primary.url(), durability="replicated") as database:
-                callers = Callers(database)
+                callers = recording(database)
                 await callers.more(100)
                 await in_thread(primary.kill)
                 await in_thread(standby.promote)

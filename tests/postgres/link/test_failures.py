@@ -10,7 +10,8 @@ import pytest
 from holdfast.errors import BadUrl, HoldfastError, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from holdfast.stores.postgres import lines
 from holdfast.stores.postgres.failures import NotMigrated, Raised
-from tests.postgres.link.helpers import make_schema, one_line, opened
+from tests.postgres.link.helpers import make_schema, opened
+from tests.servers.callers import one_line
 from tests.servers.loopback import HOST
 from tests.servers.postgres import PostgresServer, server_url
 from tests.support import free_port

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.errors import BadUrl, DurabilityUnknown, StoreUnavailable
 from holdfast.stores.postgres.probing import probe
-from tests.postgres.link.helpers import Callers, ids_in, in_thread, make_schema, one_line, opened, until
+from tests.postgres.link.helpers import ids_in, make_schema, opened, recording
+from tests.servers.callers import in_thread, one_line, until
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 
@@ -29,7 +30,7 @@ def test_calls_work_and_leave_nothing_in_shared_sessions(
 
     async def scenario() -> None:
         async with opened(bouncer.url(database)) as link:
-            callers = Callers(link)
+            callers = recording(link)
             await callers.more(100)
             acknowledged = await callers.stop()
             assert await link.call("record", "loose", b"") == [("created",)]
@@ -94,7 +95,7 @@ def test_restart_of_the_server_behind_goes_unnoticed(durable_postgres: PostgresS
 
     async def scenario(bouncer: PgBouncer) -> None:
         async with opened(bouncer.url(database), deadline="60s") as link:
-            callers = Callers(link)
+            callers = recording(link)
             await callers.more()
             await in_thread(lambda: durable_postgres.restart(kill=True))
             await callers.more()

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from tests.postgres.link.helpers import Callers, ids_in, in_thread, make_schema, one_line, opened
+from tests.postgres.link.helpers import ids_in, make_schema, opened, recording
+from tests.servers.callers import in_thread, one_line
 from tests.servers.postgres import PostgresServer, server_url
 from tests.support import free_port
 
@@ -50,7 +51,7 @@ def test_promoted_standby_is_found_without_a_restart(how: str) -> None:
             both = server_url([primary.port, standby.port], "postgres")
             async with opened(both, durability="replicated", deadline="60s") as database:
                 await database.wait(["default"], 100)
-                callers = Callers(database)
+                callers = recording(database)
                 await callers.more(50)
                 await in_thread(getattr(primary, how))
                 await in_thread(standby.promote)

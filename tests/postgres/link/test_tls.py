@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadUrl
-from tests.postgres.link.helpers import make_schema, one_line, opened
+from tests.postgres.link.helpers import make_schema, opened
+from tests.servers.callers import one_line
 from tests.servers.certificates import make_certificates
 from tests.servers.postgres import PostgresServer
 from tests.servers.processes import server_user

@@ -17,7 +17,7 @@ import pytest
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres_programs import DURABLE
 from tests.servers.postmaster import remove_shared_memory
-from tests.servers.processes import own_directory
+from tests.servers.processes import own_directory, server_user
 from tests.support import ROOT, alive, children_of, environment, eventually
 
 CHILD = """
@@ -171,7 +171,7 @@ def test_failure_shows_the_log() -> None:
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """A place for the files of a process that cannot remove them."""
-    place = own_directory("holdfast-killed-")
+    place = own_directory("holdfast-killed-", server_user())
     yield place
     for data in place.glob("*/data"):
         remove_shared_memory(data)

@@ -15,7 +15,8 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis.link import open_link
 from holdfast.stores.redis.urls import parse_redis_url
-from tests.redis.link.helpers import ALL_IDS, KEY, READ, RECORD, Callers, ids_in, in_thread, linked, one_line
+from tests.redis.link.helpers import ALL_IDS, KEY, READ, RECORD, ids_in, linked, recording
+from tests.servers.callers import in_thread, one_line
 from tests.servers.proxy import FaultProxy, LineFaults
 from tests.servers.redis_server import RedisServer
 from tests.support import eventually
@@ -54,7 +55,7 @@ def test_forgotten_script_is_sent_whole(any_server: RedisServer) -> None:
 def test_lost_replies_are_asked_for_again(redis_server: RedisServer) -> None:
     async def scenario(url: str, line: FaultProxy) -> None:
         async with linked(url) as link:
-            callers = Callers(link, safe=False)
+            callers = recording(link, safe=False)
             await callers.more(300)
             acknowledged = await callers.stop()
             assert callers.gave_up == 0
@@ -82,7 +83,7 @@ def test_connections_that_broke_while_idle_are_not_used(redis_server: RedisServe
 def test_restart_goes_unnoticed(durable_server: RedisServer) -> None:
     async def scenario() -> None:
         async with linked(durable_server.url, deadline="30s") as link:
-            callers = Callers(link, safe=False)
+            callers = recording(link, safe=False)
             for kill in (False, True):
                 await callers.more()
                 await in_thread(lambda kill=kill: durable_server.restart(kill=kill))

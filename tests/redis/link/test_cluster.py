@@ -7,17 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from tests.redis.link.helpers import (
-    KEY,
-    RECORD,
-    RECORD_BELOW,
-    RECORD_BESIDE,
-    Callers,
-    ids_in,
-    in_thread,
-    linked,
-    one_line,
-)
+from tests.redis.link.helpers import KEY, RECORD, RECORD_BELOW, RECORD_BESIDE, ids_in, linked, recording
+from tests.servers.callers import in_thread, one_line
 from tests.servers.cluster import RedisCluster
 from tests.servers.flavours import Flavour
 from tests.servers.redis_server import RedisServer
@@ -51,7 +42,7 @@ def test_each_key_goes_to_its_master(cluster: RedisCluster) -> None:
 def test_killed_master_is_replaced_under_calls(cluster: RedisCluster) -> None:
     async def scenario() -> None:
         async with linked(cluster.url, durability="strict", deadline="60s") as link:
-            callers = Callers(link)
+            callers = recording(link)
             await callers.more()
             old: RedisServer = await in_thread(cluster.kill_master, KEY)
             await in_thread(old.start)  # As the replica without which nothing is safe.
@@ -66,7 +57,7 @@ def test_killed_master_is_replaced_under_calls(cluster: RedisCluster) -> None:
 def test_failover_by_hand_under_calls(cluster: RedisCluster) -> None:
     async def scenario() -> None:
         async with linked(cluster.url, durability="strict", deadline="60s") as link:
-            callers = Callers(link)
+            callers = recording(link)
             for _ in range(2):
                 await callers.more()
                 await in_thread(cluster.failover, KEY)
@@ -97,7 +88,7 @@ def test_frozen_master_is_left_behind(redis_cluster: RedisCluster) -> None:
 def test_slot_moves_to_and_fro_under_calls(cluster: RedisCluster) -> None:
     async def scenario() -> None:
         async with linked(cluster.url, durability="strict", deadline="60s") as link:
-            callers = Callers(link)
+            callers = recording(link)
             for _ in range(4):
                 await callers.more()
                 await in_thread(_migrate_elsewhere, cluster, KEY)

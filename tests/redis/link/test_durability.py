@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import DurabilityUnknown, StoreUnavailable
-from tests.redis.link.helpers import KEY, READ, RECORD, Callers, linked, one_line
+from tests.redis.link.helpers import KEY, READ, RECORD, linked, recording
+from tests.servers.callers import one_line
 from tests.servers.flavours import FAST
 from tests.servers.proxy import FaultProxy, LineFaults
 from tests.servers.redis_server import RedisServer
@@ -123,7 +124,7 @@ def test_forgotten_script_is_as_safe(servers: Replicas) -> None:
 def test_confirmation_that_is_lost_is_asked_for_again(servers: Replicas) -> None:
     async def scenario(url: str, line: FaultProxy) -> None:
         async with linked(url, durability="strict") as link:
-            callers = Callers(link)
+            callers = recording(link)
             await callers.more(100)
             acknowledged = await callers.stop()
             assert callers.gave_up == 0

@@ -10,9 +10,11 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from holdfast.errors import BadUrl, HoldfastError, StoreError, StoreFull, StoreUnavailable
-from tests.redis.link.helpers import BROKEN, KEY, READ, RECORD, Callers, in_thread, linked, one_line, until
+from tests.redis.link.helpers import BROKEN, KEY, READ, RECORD, linked, recording
+from tests.servers.callers import in_thread, one_line, until
 from tests.servers.flavours import FAST
-from tests.servers.redis_server import HOST, RedisServer
+from tests.servers.loopback import HOST
+from tests.servers.redis_server import RedisServer
 from tests.servers.replicas import Replicas
 from tests.support import free_port
 
@@ -212,7 +214,7 @@ def test_busy_server_is_waited_for(redis_server: RedisServer) -> None:
         async with linked(redis_server.url, deadline="30s") as link:
             await link.call(RECORD, KEY, ["a", "1"])
             busy = asyncio.create_task(in_thread(_loop_for_ever, redis_server))
-            callers = Callers(link, safe=False)
+            callers = recording(link, safe=False)
             await until(lambda: _is_busy(redis_server), "the server is busy")
             await in_thread(redis_server.command, "SCRIPT", "KILL")
             await busy

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from holdfast.errors import BadUrl
-from tests.redis.link.helpers import KEY, RECORD, in_thread, linked, until
-from tests.servers.redis_server import HOST, RedisServer
+from tests.redis.link.helpers import KEY, RECORD, linked
+from tests.servers.callers import in_thread, until
+from tests.servers.loopback import HOST
+from tests.servers.redis_server import RedisServer
 from tests.servers.replicas import Replicas
 
 BELL = f"{KEY}:bell"

@@ -9,7 +9,8 @@ from holdfast.stores.redis.probing import probe
 from tests.redis.link.helpers import linked
 from tests.servers.cluster import RedisCluster
 from tests.servers.flavours import DURABLE, FAST
-from tests.servers.redis_server import HOST, RedisServer
+from tests.servers.loopback import HOST
+from tests.servers.redis_server import RedisServer
 from tests.servers.replicas import Replicas
 from tests.support import eventually
 

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.stores.redis.routes import SentinelRoute
 from holdfast.stores.redis.urls import parse_redis_url
-from tests.redis.link.helpers import KEY, RECORD, Callers, ids_in, in_thread, linked, until
+from tests.redis.link.helpers import KEY, RECORD, ids_in, linked, recording
+from tests.servers.callers import in_thread, until
 from tests.servers.flavours import Flavour
 from tests.servers.redis_server import RedisServer
 from tests.servers.sentinels import Sentinels
@@ -27,7 +28,7 @@ def sentinels(flavour: Flavour) -> Sentinels:
 def test_killed_master_is_replaced_under_calls(sentinels: Sentinels) -> None:
     async def scenario() -> None:
         async with linked(sentinels.url, durability="strict", deadline="60s") as link:
-            callers = Callers(link)
+            callers = recording(link)
             await callers.more()
             old: RedisServer = await in_thread(sentinels.kill_master)
             await in_thread(old.start)  # As the replica without which nothing is safe.
@@ -42,7 +43,7 @@ def test_killed_master_is_replaced_under_calls(sentinels: Sentinels) -> None:
 def test_failover_by_hand_under_calls(sentinels: Sentinels) -> None:
     async def scenario() -> None:
         async with linked(sentinels.url, durability="replicated", deadline="60s") as link:
-            callers = Callers(link)
+            callers = recording(link)
             await callers.more()
             await in_thread(sentinels.failover)
             await callers.more()

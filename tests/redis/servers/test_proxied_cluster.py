@@ -10,9 +10,9 @@ from redis.cluster import RedisCluster as ClusterClient
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from tests.servers.loopback import HOST
 from tests.servers.proxied_cluster import ProxiedCluster
 from tests.servers.proxy import LineFaults
-from tests.servers.redis_server import HOST
 from tests.support import eventually
 
 

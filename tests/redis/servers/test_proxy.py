@@ -13,8 +13,9 @@ from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 
 import redis
+from tests.servers.loopback import HOST
 from tests.servers.proxy import FaultProxy, LineFaults
-from tests.servers.redis_server import HOST, RedisServer
+from tests.servers.redis_server import RedisServer
 from tests.servers.resp import Frames, command_of
 from tests.support import eventually
 

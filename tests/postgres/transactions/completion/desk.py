@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import psycopg
 
+from holdfast import current
 from holdfast.clock import SystemClock
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
@@ -110,3 +111,17 @@ async def desk(url: str, *, through: str | None = None, lease_ms: int = LEASE_MS
 def succeeded(task: Task, change: Change | None) -> bool:
     """Whether the block has finished the task and left nothing to settle."""
     return task.state is State.SUCCEEDED and change is None
+
+
+async def writes() -> None:
+    """A task that writes a note and commits it."""
+    async with current().transaction() as conn:
+        await conn.execute(WRITE, (current().task_id, "coroutine"))
+        current().set_result({"rows": 1})
+
+
+def writes_in_thread() -> None:
+    """The same in a thread."""
+    with current().transaction() as conn:
+        conn.execute(WRITE, (current().task_id, "thread"))
+        current().set_result({"rows": 1})
