@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Final
 
 from holdfast.errors import BadUrl
 from holdfast.stores.redis.urls import Address, RedisSettings
+from holdfast.stores.tls import speaks_tls
 
 _SECONDS: Final = 1.0
 
 
 async def misunderstanding(settings: RedisSettings, address: Address) -> BadUrl | None:
     """What to change in the URL, if the server speaks the other language."""
-    try:
-        async with asyncio.timeout(_SECONDS):
-            if settings.tls and await _speaks_plainly(address):
-                return BadUrl(
-                    f"{settings.url}: no TLS on this port; write redis:// instead of rediss://, or name the TLS port"
-                )
-            if not settings.tls and await _speaks_tls(address):
-                return BadUrl(f"{settings.url}: the server wants TLS on this port; write rediss:// instead of redis://")
-    except (OSError, TimeoutError):
-        return None
+    if settings.tls and await _speaks_plainly(address):
+        return BadUrl(f"{settings.url}: no TLS on this port; write redis:// instead of rediss://, or name the TLS port")
+    if not settings.tls and await speaks_tls(*address):
+        return BadUrl(f"{settings.url}: the server wants TLS on this port; write rediss:// instead of redis://")
     return None
 
 
 async def _speaks_plainly(address: Address) -> bool:
-    reader, writer = await asyncio.open_connection(*address)
     try:
-        writer.write(b"PING\r\n")
-        return (await reader.read(1)) in {b"+", b"-"}
-    finally:
-        writer.transport.abort()
-
-
-async def _speaks_tls(address: Address) -> bool:
-    anybody = ssl.create_default_context()
-    # Nothing is said on this connection, so it does not matter with whom.
-    anybody.check_hostname = False
-    anybody.verify_mode = ssl.CERT_NONE
-    _, writer = await asyncio.open_connection(*address, ssl=anybody)
-    writer.transport.abort()
-    return True
+        async with asyncio.timeout(_SECONDS):
+            reader, writer = await asyncio.open_connection(*address)
+            try:
+                writer.write(b"PING\r\n")
+                return (await reader.read(1)) in {b"+", b"-"}
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False

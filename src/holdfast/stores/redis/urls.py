@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from holdfast.core.ids import MAX_PARTITION
 from holdfast.errors import BadUrl
 from holdfast.stores.redaction import hidden
-from holdfast.stores.urloptions import deadline, durability, number
+from holdfast.stores.urloptions import Readers, deadline, durability, file, number, read_options
 
 Kind = Literal["single", "sentinel", "cluster"]
 Durability = Literal["local", "replicated", "strict"]
@@ -145,14 +143,7 @@ def _path(kind: Kind, path: str) -> tuple[str, int]:
 
 
 def _options(query: str, tls: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in _READERS:
-            raise ValueError(f"unknown option {name!r}; there are {', '.join(_READERS)}")
-        field_name, read = _READERS[name]
-        if field_name in found:
-            raise ValueError(f"option {name!r} is given twice")
-        found[field_name] = read(name, text)
+    found = read_options(query, _READERS)
     if "ca" in found and not tls:
         raise ValueError("option 'ca' needs TLS; write rediss:// instead of redis://")
     return found
@@ -164,19 +155,12 @@ def _prefix(name: str, text: str) -> str:
     return text
 
 
-def _file(name: str, text: str) -> str:
-    if not Path(text).is_file():
-        raise ValueError(f"{name}={text}: there is no such file")
-    return text
-
-
-#: The options of a URL: the field that each one sets, and how its text is read.
-_READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
+_READERS: Final[Readers] = {
     "durability": ("durability", durability),
     "wait_ms": ("wait_ms", number(1, 60_000)),
     "deadline": ("deadline_ms", deadline),
     "prefix": ("prefix", _prefix),
     "partitions": ("partitions", number(1, MAX_PARTITION + 1)),
     "protocol": ("protocol", number(2, 3)),
-    "ca": ("ca", _file),
+    "ca": ("ca", file),
 }
