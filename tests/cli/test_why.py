@@ -87,8 +87,8 @@ def test_queue_paused(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("worker", "cause", "words"),
     [
-        (None, "no_worker_for_queue", "No worker is running."),
-        ({"status": "draining"}, "no_worker_for_queue", "No worker is running."),
+        (None, "no_worker_for_queue", "No worker is running for queue default."),
+        ({"status": "draining"}, "no_worker_for_queue", "No worker is running for queue default."),
         ({"queues": ("images",)}, "no_worker_for_queue", "No running worker serves queue default; they serve images."),
         ({"types": ("resize",)}, "no_worker_for_type", "None of the 1 worker of queue default knows the type add."),
     ],
@@ -220,7 +220,7 @@ def test_cancelled(cli: CommandLine) -> None:
 
 def test_the_command_prints_the_sentence(cli: CommandLine) -> None:
     (task_id,) = cli.enqueue()
-    assert cli.ok("tasks", "why", task_id) == "No worker is running.\n"
+    assert cli.ok("tasks", "why", task_id) == "No worker is running for queue default.\n"
     assert cli.json("tasks", "why", task_id)["cause"] == "no_worker_for_queue"
 
 

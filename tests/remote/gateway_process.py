@@ -16,15 +16,16 @@ from tests.support import eventually, holdfast_command, run_holdfast
 class GatewayProcess:
     """A gateway over a store; its process is another one after each start."""
 
-    def __init__(self, directory: Path, store_url: str) -> None:
+    def __init__(self, directory: Path, store_url: str, *options: str) -> None:
         self.store_url = store_url
         self.port = server_port()
+        self._options = options
         self._log = directory / "gateway.log"
         self._process: ServerProcess | None = None
 
     def start(self) -> None:
         """Returns when it answers."""
-        command = holdfast_command("server", "--port", str(self.port), "--url", self.store_url)
+        command = holdfast_command("server", "--port", str(self.port), "--url", self.store_url, *self._options)
         self._process = ServerProcess(command, self._log)
         eventually(self._answers, 30, "the gateway answers")
 
@@ -64,9 +65,9 @@ class GatewayProcess:
 
 
 @contextmanager
-def running_gateway(directory: Path, store_url: str) -> Iterator[GatewayProcess]:
+def running_gateway(directory: Path, store_url: str, *options: str) -> Iterator[GatewayProcess]:
     """A gateway that answers; nothing of it outlives the block."""
-    gateway = GatewayProcess(directory, store_url)
+    gateway = GatewayProcess(directory, store_url, *options)
     try:
         gateway.start()
         yield gateway

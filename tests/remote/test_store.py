@@ -97,8 +97,25 @@ class _Session:
 
 
 def test_what_a_token_may_not_is_refused_in_one_line(gateway: GatewayProcess) -> None:
-    with make_app(gateway.url("read")) as app, pytest.raises(NotAllowed, match="needs one of the scopes enqueue"):
+    with (
+        make_app(gateway.url("read")) as app,
+        pytest.raises(NotAllowed, match="that needs the scope enqueue, and token"),
+    ):
         app.task_types["double"].enqueue(1)
+
+
+def test_a_token_for_one_queue_tells_why_and_lists_that_queue(gateway: GatewayProcess) -> None:
+    with make_app(gateway.url("admin")) as app:
+        app.task_types["double"].using(queue="elsewhere").enqueue(1)
+    url = gateway.url("enqueue:own")
+    with make_app(url) as app:
+        handle = app.task_types["double"].using(queue="own").enqueue(1)
+        assert handle.why() == "No worker is running for queue own."
+    listed = run_holdfast("queues", "ls", "--json", url=url)
+    assert [row["queue"] for row in json.loads(listed.stdout)] == ["own"]
+    refused = run_holdfast("tasks", "ls", url=url)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert json.loads(run_holdfast("tasks", "ls", "--queue", "own", "--json", url=url).stdout)
 
 
 def test_a_token_that_nobody_made_is_refused_in_one_line(gateway: GatewayProcess) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -94,7 +94,9 @@ async def remove(store: Store, name: str) -> Schedule:
             return before
 
 
-async def run_now(store: Store, name: str, task_id: Callable[[int], str]) -> str:
+async def run_now(
+    store: Store, name: str, task_id: Callable[[int], str], trace: Mapping[str, str] | None = None
+) -> str:
     """Makes a task besides the ticks, and gives its id; `Refused` if that would overlap where it must not.
 
     `task_id` makes the id for a partition, the same each time: whatever is repeated, there is one task.
@@ -102,7 +104,7 @@ async def run_now(store: Store, name: str, task_id: Callable[[int], str]) -> str
     place = await store.placement()
     while True:
         before = await one(store, name)
-        new = task_on_demand(before, task_id(place(before.call.queue, name)))
+        new = task_on_demand(before, task_id(place(before.call.queue, name)), trace)
         if before.last_task_id == new.task_id:
             return new.task_id
         await _refuse_overlap(store, before)

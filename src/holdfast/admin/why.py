@@ -136,7 +136,7 @@ def _hindrance(task: Task, scene: Scene) -> tuple[str, str] | None:
     if scene.queue.paused:
         return "queue_paused", f"Queue {task.queue} is paused; `holdfast queues resume {task.queue}` lets it go on."
     if not scene.workers:
-        return "no_worker_for_queue", "No worker is running."
+        return "no_worker_for_queue", f"No worker is running for queue {task.queue}."
     if not scene.serving:
         served = ", ".join(sorted({queue for worker in scene.workers for queue in worker.queues}))
         return "no_worker_for_queue", f"No running worker serves queue {task.queue}; they serve {served or 'none'}."
@@ -152,7 +152,8 @@ def _prospects(task: Task, scene: Scene) -> str:
 
 
 def _overdue(late_ms: int, scene: Scene) -> tuple[str, str]:
-    whose = "a worker will move it to its queue in a moment" if scene.workers else "no worker is running"
+    nobody = f"no worker is running for queue {scene.queue.queue}"
+    whose = "a worker will move it to its queue in a moment" if scene.workers else nobody
     return "waits_for_upkeep", f"It has been due for {about_ms(late_ms)}; {whose}."
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
 from holdfast.api.checks import is_task_id
 from holdfast.api.guard import Denied, Scope
 from holdfast.api.routing import Call
 from holdfast.core.lifecycle import Change, Event
 from holdfast.core.task import Claimed, Hold, Task
+from holdfast.stores.contract import QueueCounts, WorkerRecord
+from holdfast.stores.passing import PassingStore
 from holdfast.wire import problems
 
 Item = TypeVar("Item")
@@ -32,6 +36,26 @@ class Sifted(Generic[Item]):
         """The answers to the caller's own, and between them one for each of the others."""
         left = iter(answers)
         return [next(left) if own else unknown for own in self._own]
+
+
+class OwnPart(PassingStore):
+    """A store of which the caller sees the queues that are theirs, and the workers of those."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call.store)
+        self._call = call
+
+    async def counts(self) -> list[QueueCounts]:
+        """Depths of their queues."""
+        return [counts for counts in await self.inner.counts() if self._call.may(counts.queue)]
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Workers of their queues; what else these serve is not told."""
+        found = await self.inner.workers()
+        if self._call.caller.may(Scope.READ):
+            return found
+        own = [replace(worker, queues=tuple(filter(self._call.may, worker.queues))) for worker in found]
+        return [worker for worker in own if worker.queues]
 
 
 def demand_scope(call: Call, scope: Scope, what: str) -> None:

@@ -146,5 +146,5 @@ def _demand(caller: TokenCaller, request: Request, rule: Rule) -> None:
         return
     if queue is not None and any(caller.may(scope) for scope in rule.scopes):
         raise Denied(problems.FORBIDDEN.problem(f"this token may not do that in queue {queue!r:.140}"))
-    needed = ", ".join(rule.scopes)
-    raise Denied(problems.FORBIDDEN.problem(f"it needs one of the scopes {needed}; this token has none of them"))
+    needed = " or ".join(rule.scopes)
+    raise Denied(problems.FORBIDDEN.problem(f"that needs the scope {needed}, and token {caller.name} does not have it"))

@@ -202,3 +202,27 @@ def test_a_task_says_the_same_to_its_own_worker(gate: Gate, admin: Client, worke
     assert worker.get(f"/v1/tasks/{task_id}")["arguments"] == {"password": "hunter2"}
     (found,) = worker.post("/v1/store/get", {"task_ids": [task_id]})
     assert msgspec.convert(found, Task).payload == b'{"password": "hunter2"}'
+
+
+def test_what_is_counted_found_and_heard_of_elsewhere_is_not_told(
+    admin: Client, producer: Client, worker: Client
+) -> None:
+    for queue in ("own", "foreign"):
+        admin.enqueue(queue)
+    admin.post("/v1/workers/both/announce", {"queues": ["own", "foreign"], "types": ["t"]})
+    admin.post("/v1/workers/other/announce", {"queues": ["foreign"], "types": ["t"]})
+    for client in (producer, worker):
+        assert [row["queue"] for row in client.post("/v1/store/counts", {})] == ["own"]
+        assert [row["queues"] for row in client.post("/v1/store/workers", {})] == [["own"]]
+        assert [task["queue"] for task in client.post("/v1/store/find", {"query": {"queue": "own"}})["tasks"]] == [
+            "own"
+        ]
+        for query in ({}, {"queue": "foreign"}):
+            assert client.send("POST", "/v1/store/find", {"query": query}).status == 403
+
+
+def test_the_reason_why_names_no_foreign_queue(admin: Client, producer: Client) -> None:
+    task_id = producer.enqueue("own")
+    admin.post("/v1/workers/other/announce", {"queues": ["foreign"], "types": ["t"]})
+    assert "they serve foreign" in admin.get(f"/v1/tasks/{task_id}/why")["text"]
+    assert producer.get(f"/v1/tasks/{task_id}/why")["text"] == "No worker is running for queue own."

@@ -160,4 +160,4 @@ def test_an_unknown_task_is_an_error_not_pending(setting: Setting, ask: Callable
 
 
 def test_why_is_answered_in_words(setting: Setting) -> None:
-    assert setting.double.enqueue(1).why() == "No worker is running."
+    assert setting.double.enqueue(1).why() == "No worker is running for queue default."

@@ -54,6 +54,8 @@ WORK = Rule((Scope.WORK,), "body")
 _HELD = Rule((Scope.WORK,), "task")
 _BY_CLAIM = Rule((Scope.WORK, Scope.ENQUEUE, Scope.MANAGE, Scope.ADMIN), "task")
 _BY_TASK = Rule((Scope.READ, Scope.WORK, Scope.ENQUEUE), "task")
+#: For those who may see all queues, and for those of one queue, as far as it goes.
+_BY_QUEUE = Rule((Scope.READ, Scope.WORK, Scope.ENQUEUE), "body")
 READ = Rule((Scope.READ,))
 MANAGE = Rule((Scope.MANAGE,))
 ADMIN = Rule((Scope.ADMIN,))
@@ -221,24 +223,28 @@ async def _kept(call: Call, request: calls.Key) -> bytes | None:
     return await call.store.kept(check_key(request.key))
 
 
-@answers(calls.FIND, READ)
+@answers(calls.FIND, _BY_QUEUE)
 async def _find(call: Call, request: calls.Find) -> Page:
-    """Tasks that match."""
+    """Tasks that match, in a queue of the caller."""
     check_number(request.query.limit, "limit", MAX_BATCH, 1)
+    if request.query.queue is not None:
+        call.demand(request.query.queue)
+    else:
+        permits.demand_scope(call, Scope.READ, "to look into all queues")
     page = await call.store.find(request.query)
     return Page([without_secrets(task, call.caller) for task in page.tasks], page.cursor)
 
 
-@answers(calls.COUNTS, READ)
+@answers(calls.COUNTS, _BY_QUEUE)
 async def _counts(call: Call, _: calls.NoArguments) -> list[QueueCounts]:
-    """Depths of queues."""
-    return await call.store.counts()
+    """Depths of the caller's queues."""
+    return await permits.OwnPart(call).counts()
 
 
-@answers(calls.WORKERS, READ)
+@answers(calls.WORKERS, _BY_QUEUE)
 async def _workers(call: Call, _: calls.NoArguments) -> list[WorkerRecord]:
-    """Workers heard of."""
-    return await call.store.workers()
+    """Workers of the caller's queues that were heard of."""
+    return await permits.OwnPart(call).workers()
 
 
 @answers(calls.DISCARDS, READ)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.admin.why import Explanation, why
 from holdfast.api import permits
-from holdfast.api.enqueueing import idempotency_key, new_tasks
+from holdfast.api.enqueueing import new_tasks
 from holdfast.api.guard import Rule, Scope
 from holdfast.api.presence import while_there
 from holdfast.api.routing import Call, Created, OneOf, Routes
@@ -57,7 +57,7 @@ async def enqueue(call: Call, body: TaskBody | TasksBody) -> Created | Recorded 
     for each in bodies:
         if each.queue is not UNSET and each.queue != queue:
             raise BadOption(f"queue: {each.queue} is not the queue of this address, {queue}; leave it out")
-    tasks = await new_tasks(call.gateway, bodies, queue, idempotency_key(call))
+    tasks = await new_tasks(call, bodies, queue)
     answers = await call.gateway.store.enqueue(tasks) if tasks else []
     if isinstance(body, TasksBody):
         return _recorded(answers)
@@ -71,7 +71,7 @@ async def enqueue(call: Call, body: TaskBody | TasksBody) -> Created | Recorded 
 @routes.add("POST", "/v1/tasks", _ENQUEUE, takes=TasksBody, gives=RecordedTasks, batch=True)
 async def enqueue_many(call: Call, body: TasksBody) -> RecordedTasks:
     """Records tasks in any queues."""
-    tasks = await new_tasks(call.gateway, body.tasks, None, idempotency_key(call))
+    tasks = await new_tasks(call, body.tasks)
     permits.demand_queues(call, (task.queue for task in tasks))
     return _recorded(await call.gateway.store.enqueue(tasks) if tasks else [])
 
@@ -108,7 +108,7 @@ async def find_tasks(call: Call, query: TasksQuery) -> TaskPage:
 async def explain_task(call: Call) -> Explanation:
     """Why a task stands where it stands, in a word and in a sentence."""
     task = await _task(call)
-    found = await why(call.gateway.store, task.task_id, call.gateway.clock)
+    found = await why(permits.OwnPart(call), task.task_id, call.gateway.clock)
     return found if call.caller.sees_secrets(task.queue) else replace(found, text=redacted_text(found.text))
 
 
