@@ -24,9 +24,9 @@ SELECT * FROM holdfast.enqueue(
     ARRAY[0::bigint], ARRAY[NULL]::bigint[], NULL)
 """
 RESERVE = """
-SELECT * FROM holdfast.reserve(
+SELECT * FROM holdfast.{function}(
     NULL, 0, NULL, NULL, NULL, NULL, NULL, 'claim', 'w', NULL, ARRAY['q'], ARRAY[5], 5, 30000, NULL,
-    '{}', '{}', '{}', '{}')
+    '{{}}', '{{}}', '{{}}', '{{}}')
 """
 SETTLE = """
 SELECT * FROM holdfast.apply(NULL, NULL, NULL, NULL, %(others)s, NULL)
@@ -72,12 +72,19 @@ def test_tasks_of_a_released_schema_are_run(database_url: str, version: str) -> 
     asyncio.run(run())
 
 
-def test_worker_of_version_2_goes_on_with_the_schema_of_today(database_url: str) -> None:
+#: What workers of older versions call to reserve, and how many columns they expect.
+RESERVED_BY = {"version_2": ("reserve", 10), "version_4": ("exchange", 11)}
+
+
+@pytest.mark.parametrize(("function", "columns"), RESERVED_BY.values(), ids=RESERVED_BY.keys())
+def test_worker_of_an_older_version_goes_on_with_the_schema_of_today(
+    database_url: str, function: str, columns: int
+) -> None:
     asyncio.run(migrate(database_url))
     assert ask(database_url, ENQUEUE, id=ID) == []
-    floor, task = ask(database_url, RESERVE)
+    floor, task = ask(database_url, RESERVE.format(function=function))
     assert floor[0] == "floor"
-    assert (task[0], task[2], task[3:6], len(task)) == ("task", ID, (1, 1, 0), 10)
+    assert (task[0], task[2], task[3:6], len(task)) == ("task", ID, (1, 1, 0), columns)
     [verdict] = ask(database_url, SETTLE, others=RELEASE % (ID, "0.1.claim"))
     assert verdict == (0, True, False, "", "ready", "q")
     ask(database_url, "SELECT holdfast.set_step('other', 5)")

@@ -87,6 +87,7 @@ CAUGHT_BY = {
     "StepOfAllQueues": "steps.other_queues_keep_their_step",
     "StepForgottenAfterReopen": "reopen.deadlines_steps_and_priorities_survive",
     "ClaimedWhenTold": "reserve.worker_is_told_when",
+    "ReadyWhenRecorded": "reserve.worker_is_told_since_when_it_was_due",
     "PutIgnoresTheVersion": "schedules.other_versions_are_refused",
     "RefusedTickMakesItsTasks": "ticks.refused_put_records_no_task",
     "TickInTwoSteps": "ticks.concurrent_ticks_happen_once",
@@ -110,7 +111,7 @@ CAUGHT_BY = {
 
 #: Short and always the same: found bugs are not made smaller, and a miss costs a few seconds.
 SHORT_RUN = settings(
-    max_examples=60,
+    max_examples=50,
     stateful_step_count=40,
     deadline=None,
     database=None,
@@ -132,8 +133,11 @@ NOT_MODELLED = {
     "EqualDocumentIsARepeat",
     "KindsShareNames",
 }
-#: How many the model may miss in a short run: that depends on luck, and on the version of Hypothesis.
-MAY_BE_MISSED = 9
+MODELLED = [broken for broken in BROKEN_STORES if broken.__name__ not in NOT_MODELLED]
+#: Parts of the work that can be done side by side.
+PARTS = 4
+#: How many of a part the model may miss in a short run: that depends on luck, and on the version of Hypothesis.
+MAY_BE_MISSED = 3
 
 
 @pytest.mark.parametrize("harness", ["sqlite-file", "redis", "postgres"])
@@ -151,10 +155,11 @@ def test_cases_that_catch_pass_on_the_good_store(case: str, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_model_catches_most_broken_stores(tmp_path: Path) -> None:
-    modelled = [broken for broken in BROKEN_STORES if broken.__name__ not in NOT_MODELLED]
-    missed = [broken.__name__ for broken in modelled if not _model_catches(broken, tmp_path)]
-    print(f"the model caught {len(modelled) - len(missed)} of {len(modelled)}; missed: {missed}")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_model_catches_most_broken_stores(part: int, tmp_path: Path) -> None:
+    tried = MODELLED[part::PARTS]
+    missed = [broken.__name__ for broken in tried if not _model_catches(broken, tmp_path)]
+    print(f"the model caught {len(tried) - len(missed)} of {len(tried)}; missed: {missed}")
     assert len(missed) <= MAY_BE_MISSED, missed
 
 

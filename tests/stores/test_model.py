@@ -29,8 +29,8 @@ PROFILE = settings(
 @pytest.mark.parametrize(
     ("harness", "share"),
     [
-        ("sqlite-file", 1.0),
-        ("sqlite-memory", 1.0),
+        ("sqlite-file", 0.8),
+        ("sqlite-memory", 0.4),
         ("redis", 0.6),
         ("valkey", 0.3),
         ("redis-cluster", 0.2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -43,6 +44,11 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int = 0
     #: Wait until this time, compared with the store's clock only.
     run_at_ms: int | None = None
+
+
+def with_trace(headers: dict[str, str], trace: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers of a task, and those of the trace in which it is recorded unless they name one themselves."""
+    return headers if not trace or "traceparent" in headers else {**trace, **headers}
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -88,6 +94,8 @@ class Claimed(msgspec.Struct, frozen=True):
     created_at_ms: int
     #: When this claim was made, by the store's clock.
     claimed_at_ms: int
+    #: When it became ready or was due, by the same clock; 0 from a gateway that does not tell.
+    ready_at_ms: int = 0
 
 
 class Lapsed(msgspec.Struct, frozen=True):

@@ -81,6 +81,7 @@ def test_listening_past_the_pooler(listen: str) -> None:
         ("postgresql://localhost:port/a", "a port must be a number"),
         ("postgresql://localhost:70000/a", "a port must be a number from 1 to 65535"),
         ("postgresql:///a", "a host is missing"),
+        ("postgresql://host..example/a", "that host cannot be"),
         ("postgresql://a,,b/a", "a host is missing"),
         ("postgresql://a/b?host=/run", "leave one out"),
         ("postgresql:localhost", "not a PostgreSQL URL"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import SystemClock
 from holdfast.core.lifecycle import Change, Event, Verdict, target
+from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import Claimed, State
 from holdfast.stores.contract import Reserve, Reserved
 from holdfast.stores.postgres import reading
@@ -46,7 +47,7 @@ class Exchanges:
         """Settles the last batch and claims the next in one call."""
         sent = change_columns(settle)
         rows = await self._call(
-            "exchange",
+            "hand_over",
             self._call.now(),
             map_version,
             *sent.columns,
@@ -68,7 +69,9 @@ class Exchanges:
         tasks: list[Claimed] = []
         claim_id = request.claim_id
         for row in rows:
-            kind, lane, task_id, attempt, deliveries, number, created_at, claimed_at, payload, headers, policy = row
+            kind, lane, task_id, attempt, deliveries, number, created_at, claimed_at, payload, headers, policy, rank = (
+                row
+            )
             if kind == "task":
                 queue, task_type, priority = self._lanes.get(lane) or await self._lane(lane)
                 tasks.append(
@@ -84,6 +87,7 @@ class Exchanges:
                         attempt,
                         created_at,
                         claimed_at,
+                        rank + priority * AGED_STEP_MS,
                     )
                 )
             elif kind == "verdict":

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 
 from holdfast.errors import BadUrl
 from holdfast.stores.redaction import hidden
-from holdfast.stores.urloptions import deadline, durability, number
+from holdfast.stores.urloptions import deadline, durability, known_host, number
 
 Durability = Literal["local", "replicated", "strict"]
 
@@ -158,7 +158,7 @@ def _address(text: str) -> Address:
     rest = text[found.end() :]
     if rest and rest[0] != ":":
         raise ValueError(f"a port must be a number from 1 to 65535; {_ESCAPING}")
-    return Address(host, _port(rest[1:] if rest else ""))
+    return Address(known_host(host), _port(rest[1:] if rest else ""))
 
 
 def _port(text: str) -> int:

@@ -68,7 +68,7 @@ def verdict(row: Sequence[Any]) -> Verdict:
 
 def claimed(row: Sequence[Any]) -> Claimed:
     """One claimed task."""
-    task_id, token, task_type, queue, payload, headers, priority, policy, attempt, created_at_ms, claimed_at_ms = row
+    task_id, token, task_type, queue, payload, headers, priority, policy, attempt = row[:9]
     return Claimed(
         task_id.decode(),
         token.decode(),
@@ -79,8 +79,9 @@ def claimed(row: Sequence[Any]) -> Claimed:
         priority,
         policy_of(policy),
         attempt,
-        int(created_at_ms),
-        claimed_at_ms,
+        int(row[9]),
+        row[10],
+        int(row[11]),
     )
 
 

@@ -89,7 +89,7 @@ def _merged(ranges: Sequence[str]) -> str:
 def _claimed(transaction: Transaction, request: Reserve) -> list[Claimed]:
     rows = transaction.rows("claimed_by_id", (request.claim_id,))
     order = {share.queue: position for position, share in enumerate(request.shares)}
-    rows.sort(key=lambda row: (order.get(row[3], 0), row[11], row[12]))
+    rows.sort(key=lambda row: (order.get(row[3], 0), row[12], row[13]))
     return [_task(row) for row in rows]
 
 
@@ -107,6 +107,7 @@ def _task(row: Sequence[Any]) -> Claimed:
         attempt,
         created_at_ms,
         row[10],
+        row[11],
     )
 
 

@@ -84,6 +84,7 @@ BROKEN_STORES: Final[tuple[type[BrokenStore], ...]] = (
     waiting.StepOfAllQueues,
     waiting.StepForgottenAfterReopen,
     waiting.ClaimedWhenTold,
+    waiting.ReadyWhenRecorded,
     scheduling.PutIgnoresTheVersion,
     scheduling.RefusedTickMakesItsTasks,
     scheduling.TickInTwoSteps,

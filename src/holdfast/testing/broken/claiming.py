@@ -138,6 +138,7 @@ class CancelledIsReserved(BrokenStore):
                 task.attempt + 1,
                 task.created_at_ms,
                 self.clock.now_ms(),
+                task.run_at_ms,
             )
             for task in wanted[:1]
         ]

@@ -196,6 +196,16 @@ class StepForgottenAfterReopen(BrokenStore):
         await self.inner.close()
 
 
+class ReadyWhenRecorded(BrokenStore):
+    """A delay that was asked for counts as time that a task has waited."""
+
+    async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
+        """As if every task had been ready at once."""
+        answer = await self.inner.reserve(request, settle)
+        tasks = [msgspec.structs.replace(task, ready_at_ms=task.created_at_ms) for task in answer.tasks]
+        return msgspec.structs.replace(answer, tasks=tasks)
+
+
 class ClaimedWhenTold(BrokenStore):
     """A worker that asks again is told that its claim is as young as the answer."""
 

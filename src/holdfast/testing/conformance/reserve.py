@@ -10,7 +10,7 @@ from holdfast.core.task import State
 from holdfast.core.tokens import fencing_token
 from holdfast.testing.conformance.registry import Group
 from holdfast.testing.expect import expect, expect_true
-from holdfast.testing.kit import LEASE_MS, Kit, ack
+from holdfast.testing.kit import LEASE_MS, Kit, ack, retry
 
 group = Group("reserve")
 
@@ -51,6 +51,24 @@ async def worker_is_told_when(kit: Kit) -> None:
     kit.clock.advance(100)
     again = await kit.reserve_one()
     expect("claimed again", (again.created_at_ms, again.claimed_at_ms), (created_ms, created_ms + 900))
+
+
+@group.case
+async def worker_is_told_since_when_it_was_due(kit: Kit) -> None:
+    """A worker is told since when its task was ready or due: a delay or a pause before a retry is no wait."""
+    created_ms = kit.clock.now_ms()
+    await kit.enqueue(priority=7)
+    kit.clock.advance(50)
+    expect("at once", (await kit.reserve_one()).ready_at_ms, created_ms)
+    await kit.enqueue(delay_ms=1_000, priority=-3)
+    kit.clock.advance(1_200)
+    await kit.promote()
+    first = await kit.reserve_one()
+    expect("delayed", first.ready_at_ms, created_ms + 1_050)
+    await kit.apply(retry(first, 500))
+    kit.clock.advance(900)
+    await kit.promote()
+    expect("a retry", (await kit.reserve_one()).ready_at_ms, created_ms + 1_750)
 
 
 @group.case

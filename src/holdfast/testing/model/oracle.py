@@ -167,7 +167,8 @@ class Model:
             lease_expires_at_ms=self.clock.now_ms() + request.lease_ms,
         )
         envelope = (task.task_id, claim.token, task.type, task.queue, task.payload, task.headers, standing.priority)
-        wanted = Claimed(*envelope, task.policy, entry.standing.attempt, entry.created_at_ms, self.clock.now_ms())
+        times = (entry.created_at_ms, self.clock.now_ms(), standing.run_at_ms)
+        wanted = Claimed(*envelope, task.policy, entry.standing.attempt, *times)
         expect("claimed task", claim, wanted)
         expect("fencing token", fencing_token(claim.token), entry.standing.deliveries)
         entry.tokens.add(claim.token)

@@ -3,7 +3,7 @@
 -- ARGV: now, version of the map,
 --       request (msgpack: claim_id, worker_id, shares [[queue, limit]…], max_tasks, lease_ms, types or nil, name of a fresh call or nil),
 --       changes (msgpack), results…
--- Reply: {'stale_map', version} if the map is newer and nothing was done; else {verdicts, tasks}; a task is {id, token, type, queue, payload, headers, priority, policy, attempt, created_at, claimed_at}
+-- Reply: {'stale_map', version} if the map is newer and nothing was done; else {verdicts, tasks}; a task is {id, token, type, queue, payload, headers, priority, policy, attempt, created_at, claimed_at, ready_at}
 -- include: common
 -- include: changes
 local newer = newer_map(ARGV[2])
@@ -23,8 +23,8 @@ if lease > tonumber(redis.call('HGET', base .. '/server', 'lease') or 0) then
 end
 
 local function claimed(id)
-  local f = redis.call('HMGET', task_key(id), 't', 'y', 'q', 'b', 'h', 'p', 'o', 'a', 'c', 'l')
-  return {id, f[1], f[2], f[3], f[4], f[5] or '', tonumber(f[6]), f[7] or '', tonumber(f[8]), f[9], tonumber(f[10])}
+  local f = redis.call('HMGET', task_key(id), 't', 'y', 'q', 'b', 'h', 'p', 'o', 'a', 'c', 'l', 'r')
+  return {id, f[1], f[2], f[3], f[4], f[5] or '', tonumber(f[6]), f[7] or '', tonumber(f[8]), f[9], tonumber(f[10]), f[11]}
 end
 
 -- What this claim_id got before, and still holds.
@@ -125,7 +125,7 @@ end
 local leases, places, held_before = {}, {}, redis.call('ZCARD', claim_key(claim_id))
 local place = held_before
 local function claim(id, queue, type)
-  local f = redis.call('HMGET', task_key(id), 'b', 'h', 'p', 'o', 'a', 'd', 'c')
+  local f = redis.call('HMGET', task_key(id), 'b', 'h', 'p', 'o', 'a', 'd', 'c', 'r')
   local attempt, deliveries = tonumber(f[5]) + 1, tonumber(f[6]) + 1
   local token = current_epoch .. '.' .. deliveries .. '.' .. claim_id
   redis.call('HSET', task_key(id), 's', {claimed}, 'a', attempt, 'd', deliveries, 't', token, 'w', worker_id,
@@ -135,7 +135,7 @@ local function claim(id, queue, type)
   place = place + 1
   places[#places + 1] = place
   places[#places + 1] = id
-  return {id, token, type, queue, f[1], f[2] or '', tonumber(f[3]), f[4] or '', attempt, f[7], now}
+  return {id, token, type, queue, f[1], f[2] or '', tonumber(f[3]), f[4] or '', attempt, f[7], now, f[8]}
 end
 
 local function take(queue, limit, tasks)

@@ -52,7 +52,7 @@ WHERE seq IN ({candidates})
 
 -- name: claimed_by_id
 SELECT t.task_id, t.token, t.type, t.queue, e.payload, e.headers, t.priority, e.policy, t.attempt, t.created_at_ms,
-       t.claimed_at_ms, t.rank, t.seq
+       t.claimed_at_ms, t.run_at_ms, t.rank, t.seq
 FROM tasks t JOIN envelopes e USING (seq)
 WHERE t.state = {claimed} AND t.claim_id = ?
 

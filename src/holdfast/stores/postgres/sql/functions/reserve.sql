@@ -124,13 +124,13 @@ $$;
 --   verdict    of a change: attempt is its place, deliveries 2 for applied + 1 for repeated, headers the reason, policy the state
 --   bell       to be rung (headers)
 --   floor      to be remembered: lane, deliveries is the turn, number the rank, task_id
---   task       claimed; number is the epoch
-CREATE OR REPLACE FUNCTION exchange(
+--   task       claimed; number is the epoch, rank its place in the lane, from which follows when it became ready
+CREATE OR REPLACE FUNCTION hand_over(
     given_now bigint, map_version bigint, ids uuid[], tokens text[], results bytea[], others json, other_results bytea[],
     claim text, worker text, call text, queues text[], limits integer[], max_tasks integer, lease_ms bigint, known_types text[],
     floor_lanes integer[], floor_turns integer[], floor_ranks bigint[], floor_ids uuid[]
 ) RETURNS TABLE (kind text, lane integer, task_id text, attempt integer, deliveries integer, number bigint, created_at bigint,
-                 claimed_at bigint, payload bytea, headers text, policy text) LANGUAGE plpgsql {path} AS $$
+                 claimed_at bigint, payload bytea, headers text, policy text, rank bigint) LANGUAGE plpgsql {path} AS $$
 #variable_conflict use_column
 DECLARE
     now_ms bigint := time_ms(given_now);
@@ -239,7 +239,7 @@ BEGIN
     IF holds THEN
         RETURN QUERY
         SELECT 'task', c.lane, encode(uuid_send(c.task_id), 'hex'), c.attempt, c.deliveries, c.epoch, t.created_at, c.claimed_at,
-               t.payload, t.headers, t.policy
+               t.payload, t.headers, t.policy, t.rank
         FROM claims c JOIN tasks t ON t.task_id = c.task_id JOIN lanes l ON l.lane = c.lane
         WHERE c.claim_id = claim
         ORDER BY array_position(queues, l.queue),
@@ -247,7 +247,7 @@ BEGIN
     ELSIF left_over < max_tasks THEN
         RETURN QUERY
         SELECT 'task', (alone.got).lane, encode(uuid_send(t.task_id), 'hex'), u.attempt, u.deliveries, current_epoch, t.created_at,
-               alone.claimed_at, t.payload, t.headers, t.policy
+               alone.claimed_at, t.payload, t.headers, t.policy, t.rank
         FROM unnest(alone.ids, alone.attempts, alone.deliveries) u (id, attempt, deliveries) JOIN tasks t ON t.task_id = u.id;
     END IF;
 END $$;

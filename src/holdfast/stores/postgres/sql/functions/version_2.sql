@@ -9,8 +9,8 @@ CREATE OR REPLACE FUNCTION reserve(
 BEGIN
     RETURN QUERY
     SELECT e.kind, e.lane, e.task_id, e.attempt, e.deliveries, e.number, e.created_at, e.payload, e.headers, e.policy
-    FROM exchange(given_now, map_version, ids, tokens, results, others, other_results, claim, worker, call, queues, limits,
-                  max_tasks, lease_ms, known_types, floor_lanes, floor_turns, floor_ranks, floor_ids) e;
+    FROM hand_over(given_now, map_version, ids, tokens, results, others, other_results, claim, worker, call, queues, limits,
+                   max_tasks, lease_ms, known_types, floor_lanes, floor_turns, floor_ranks, floor_ids) e;
 END $$;
 
 CREATE OR REPLACE FUNCTION counts(given_now bigint)
