@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 from holdfast import Cancel, Holdfast, Retry, Snooze, current
 
@@ -51,31 +49,8 @@ def dies() -> None:
 @app.lifespan
 async def traced() -> AsyncIterator[None]:
     target = os.environ.get("SPANS")
-    if target is None:
-        yield
-        return
-    path = Path(target)
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+    if target is not None:
+        from tests.observe.spans import write_spans
 
-    class ToFile(SpanExporter):
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            with path.open("a") as file:
-                file.writelines(json.dumps(_plain(span)) + "\n" for span in spans)
-            return SpanExportResult.SUCCESS
-
-    def _plain(span: ReadableSpan) -> dict[str, Any]:
-        return {
-            "name": span.name,
-            "trace": f"{span.context.trace_id:032x}",
-            "span": f"{span.context.span_id:016x}",
-            "parent": f"{span.parent.span_id:016x}" if span.parent else None,
-            "links": [f"{link.context.span_id:016x}" for link in span.links],
-            "attributes": dict(span.attributes or {}),
-        }
-
-    provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(ToFile(), schedule_delay_millis=60_000))
-    trace.set_tracer_provider(provider)
+        write_spans(Path(target))
     yield

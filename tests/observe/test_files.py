@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,8 @@ from tests.support import ROOT
 
 BOARD = ROOT / "deploy" / "grafana" / "holdfast.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
+SCRAPES = ROOT / "deploy" / "prometheus" / "prometheus.yml"
+ALERTS_TEST = ROOT / "tests" / "observe" / "alerts_test.yml"
 PAGE = ROOT / "docs" / "observability.md"
 
 #: What Prometheus itself adds.
@@ -26,8 +30,8 @@ VALUES = {
     "status": {"running", "draining", "silent"},
     "reason": {"stale_claim", "unknown", "wrong_state", "stale_epoch", "other"},
 }
-FUNCTIONS = {"sum", "max", "min", "count", "rate", "increase", "histogram_quantile", "label_values"}
-WORDS = {"by", "and", "or"}
+FUNCTIONS = {"sum", "max", "min", "count", "rate", "increase", "histogram_quantile", "label_values", "absent"}
+WORDS = {"by", "and", "or", "offset", "m"}
 NAMES = {metric.name: metric for metric in METRICS}
 
 
@@ -56,7 +60,9 @@ def alert_queries() -> list[str]:
     return [" ".join((several or one).split()) for several, one in found]
 
 
-QUERIES = [*board_queries(), *alert_queries()]
+#: That of Prometheus itself is about a job that `prometheus.yml` has.
+UP = 'up{job=~"holdfast.*"} == 0'
+QUERIES = [query for query in (*board_queries(), *alert_queries()) if query != UP]
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -98,10 +104,49 @@ def test_the_legends_of_the_board_are_labels_that_the_query_keeps() -> None:
             assert label in (", ".join(kept).split(", ") if kept else ADDED), target
 
 
-def test_the_panels_of_the_board_have_their_own_ids_and_places() -> None:
+def test_the_panels_of_the_board_have_their_own_ids_and_do_not_overlap() -> None:
     panels = json.loads(BOARD.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_the_board_is_one_that_grafana_10_and_later_take() -> None:
+    board = json.loads(BOARD.read_text())
+    assert 36 <= board["schemaVersion"] <= 39, "newer than 10.4 and 11.0 know, or of before 9"
+    assert not {"id", "__inputs", "__requires"} & set(board), "an export of one Grafana for another"
+    source, queue = board["templating"]["list"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    chosen = {"type": "prometheus", "uid": f"${{{source['name']}}}"}
+    assert (queue["type"], queue["datasource"], queue["definition"]) == ("query", chosen, queue["query"]["query"])
+    for panel in board["panels"]:
+        if panel["type"] == "row":
+            assert (panel["collapsed"], panel["panels"]) == (False, [])
+            continue
+        assert panel["type"] in ("stat", "timeseries")
+        assert panel["datasource"] == chosen
+        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
+        assert all(target["datasource"] == chosen for target in panel["targets"])
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+
+def test_the_alert_about_jobs_is_about_those_that_are_scraped() -> None:
+    assert UP in alert_queries()
+    assert re.findall(r"job_name: (\S+)", SCRAPES.read_text()) == ["holdfast-gateway", "holdfast-worker"]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus")
+@pytest.mark.parametrize(
+    "words", [("check", "rules", ALERTS), ("check", "config", "--syntax-only", SCRAPES), ("test", "rules", ALERTS_TEST)]
+)
+def test_prometheus_itself_takes_the_files_and_its_alerts_fire_when_they_should(words: tuple[Any, ...]) -> None:
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_metric_is_on_the_board() -> None:

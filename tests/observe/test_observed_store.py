@@ -28,7 +28,7 @@ from holdfast.stores.open import open_store
 from holdfast.testing.conformance import CASES, Case, run_case
 from holdfast.testing.faulty import Faults, FaultyStore
 from holdfast.testing.harness import DecoratedHarness, SqliteHarness, StoreHarness
-from holdfast.testing.kit import Kit, ack
+from holdfast.testing.kit import Kit, ack, retry
 from tests.sharded.harness import ShardedSqliteHarness
 
 
@@ -112,6 +112,23 @@ def test_claims_that_are_taken_away_are_counted(tmp_path: Path) -> None:
 
     tally = with_kit(tmp_path, scenario)
     assert (counted(tally, CLAIMS_LOST, "lease_expired"), counted(tally, CLAIMS_LOST, "worker_lost")) == (1, 1)
+
+
+def test_a_claim_tells_since_when_its_task_was_ready(tmp_path: Path) -> None:
+    """The wait that is counted: without a delay that was asked for, and without the backoff after a failure."""
+    waits: list[int] = []
+
+    async def scenario(kit: Kit) -> None:
+        await kit.add(kit.new_task(delay_ms=3_600_000))
+        for wait_ms in (3_600_000, 60_000):
+            kit.clock.advance(wait_ms + 2_000)
+            await kit.promote()
+            claim = await kit.reserve_one()
+            waits.append(claim.claimed_at_ms - claim.ready_at_ms)
+            await kit.apply(retry(claim, delay_ms=60_000))
+
+    with_kit(tmp_path, scenario)
+    assert waits == [2_000, 2_000]
 
 
 def test_errors_are_counted_by_their_class(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ from holdfast.testing.clock import SteppedClock
 class FakeRun:
     """A run that waited two seconds and took three."""
 
-    def __init__(self, task_type: str = "send", queue: str = "mails", delivery: int = 1) -> None:
-        token = f"1.{delivery}.claim"
-        self.task = Claimed("id", token, task_type, queue, b"{}", {}, 0, DEFAULT_POLICY, delivery, 1_000, 3_000)
+    def __init__(self, task_type: str = "send", queue: str = "mails", ready_at_ms: int = 1_000) -> None:
+        token, times_ms = "1.1.claim", (500, 3_000, ready_at_ms)
+        self.task = Claimed("id", token, task_type, queue, b"{}", {}, 0, DEFAULT_POLICY, 1, *times_ms)
         self.began_at_ns = monotonic_ns() - 3_000_000_000
         self.noted = False
         self.settled = False
@@ -113,11 +113,19 @@ def test_a_short_run_is_counted_at_its_end_and_a_long_one_at_its_beginning_too()
     assert sum(tally.cell(RUN_SECONDS, "mails", "send")[: RUN_SECONDS.buckets.index(2.5) + 1]) == 0
 
 
-def test_only_the_first_wait_of_a_task_is_counted() -> None:
+def test_a_task_waits_from_when_it_was_ready_or_due_and_else_from_its_enqueue() -> None:
     tally = Tally()
-    end(tally, (FakeRun(delivery=2), ACK), (FakeRun(), ACK), (FakeRun(delivery=11), ACK))
-    assert sum(tally.cell(WAIT_SECONDS, "mails", "send")[:-1]) == 1
-    assert tally.cell(RUNS_STARTED, "mails", "send") == [3]
+    end(tally, (FakeRun(ready_at_ms=2_900), ACK), (FakeRun(ready_at_ms=0), ACK))
+    cell = tally.cell(WAIT_SECONDS, "mails", "send")
+    assert (cell[WAIT_SECONDS.buckets.index(0.1)], cell[WAIT_SECONDS.buckets.index(2.5)], sum(cell[:-1])) == (1, 1, 2)
+    assert cell[-1] == 2_600_000
+
+
+def test_a_clock_that_was_set_back_takes_nothing_away() -> None:
+    tally = Tally()
+    end(tally, (FakeRun(ready_at_ms=9_000), ACK))
+    cell = tally.cell(WAIT_SECONDS, "mails", "send")
+    assert (cell[0], cell[-1]) == (1, 0)
 
 
 def test_every_way_in_which_a_run_is_settled_has_its_outcome() -> None:

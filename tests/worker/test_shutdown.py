@@ -58,6 +58,7 @@ def test_a_worker_is_on_the_list_while_it_lives(jobs: Holdfast, url: str) -> Non
     with working(url) as worker:
         listed = run_holdfast("workers", "ls", "--json", "--url", url).stdout
         assert f'"pid": {worker.pid}' in listed or f'"pid":{worker.pid}' in listed
+        assert enqueue(jobs, "who").result(timeout=20).rpartition(":")[0] in listed
         worker.stop()
         listed = run_holdfast("workers", "ls", "--json", "--url", url).stdout
         assert str(worker.pid) not in listed

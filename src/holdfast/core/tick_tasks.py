@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from holdfast.core.schedule import Schedule
-from holdfast.core.task import NewTask
+from holdfast.core.task import NewTask, with_trace
 
 #: Headers of such tasks: the name of the schedule, and the tick that they were made for.
 SCHEDULE_HEADER, TICK_HEADER = "schedule", "tick"
@@ -25,9 +28,10 @@ def task_of_tick(schedule: Schedule, tick_ms: int, task_id: str) -> NewTask:
     )
 
 
-def task_on_demand(schedule: Schedule, task_id: str) -> NewTask:
-    """The task of a schedule that somebody wants to run now; it stands for no tick."""
-    return _task(schedule, task_id, {SCHEDULE_HEADER: schedule.name})
+def task_on_demand(schedule: Schedule, task_id: str, trace: Mapping[str, str] | None = None) -> NewTask:
+    """The task of a schedule that somebody wants to run now, in this trace; it stands for no tick."""
+    task = _task(schedule, task_id, {SCHEDULE_HEADER: schedule.name})
+    return replace(task, headers=with_trace(task.headers, trace))
 
 
 def shown_tick(tick_ms: int) -> str:

@@ -1,18 +1,26 @@
-"""Log lines of workers and servers: text for people, JSON for machines, with the task and the trace they belong to."""
+"""Log lines of workers and servers: text for people, JSON for machines, with the task and the trace they belong to.
+
+Whoever wrote a line, what looks like a secret in it or in its traceback is left out here, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 import msgspec
 
+from holdfast.core.redaction import redacted_text
 from holdfast.errors import BadOption
 from holdfast.observe.tracing import request_task_id, trace_id
 from holdfast.shield import shielded
+
+_log = logging.getLogger("holdfast.observe")
+_plain = logging.Formatter()
 
 LogFormat = Literal["text", "json"]
 #: Adds to a record what is known where it was made.
@@ -32,7 +40,7 @@ def of_request(record: logging.LogRecord) -> bool:
 
 
 def set_up_logging(level: str, log_format: LogFormat, describe: Describe = of_request) -> logging.Logger:
-    """Sends all log records of this process to stderr; gives the root logger."""
+    """Sends all log records of this process to stderr, and what its threads end by; gives the root logger."""
     if level.lower() not in _LEVELS:
         raise BadOption(f"log-level: {level!r} must be one of {', '.join(_LEVELS)}")
     handler = _ToStderr(sys.stderr)
@@ -41,7 +49,29 @@ def set_up_logging(level: str, log_format: LogFormat, describe: Describe = of_re
     root = logging.getLogger()
     root.setLevel(_LEVELS[level.lower()])
     root.addHandler(handler)
+    threading.excepthook = _log_end_of_thread
     return root
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """What it says; of one that cannot be formatted, that and where it was made, since its arguments may be secret."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001  (of whatever the arguments are)
+        return f"{record.msg!r} cannot be formatted: {error} ({record.pathname}:{record.lineno})"
+
+
+def traceback_of(record: logging.LogRecord) -> str:
+    """The traceback and the stack that belong to it; empty without any."""
+    parts = [_plain.formatException(record.exc_info)] if record.exc_info else []
+    return "\n".join([*parts, record.stack_info] if record.stack_info else parts)
+
+
+def _log_end_of_thread(end: threading.ExceptHookArgs) -> None:
+    if end.exc_type is not SystemExit:
+        name = None if end.thread is None else end.thread.name
+        error = end.exc_value or end.exc_type()
+        _log.error("thread %s has ended with an error", name, exc_info=(end.exc_type, error, end.exc_traceback))
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
@@ -54,14 +84,13 @@ class _ToStderr(logging.StreamHandler[TextIO]):
 class TextLines(logging.Formatter):
     """Lines for people."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-
     def format(self, record: logging.LogRecord) -> str:
-        """The line, with the task behind the message where there is one."""
-        line = super().format(record)
+        """The line, with the task behind the message where there is one, and the traceback below it."""
+        said = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {redacted_text(message_of(record))}"
         task_id = getattr(record, "task_id", None)
-        return f"{line} [{getattr(record, 'task_type', 'task')} {task_id}]" if task_id else line
+        line = f"{said} [{getattr(record, 'task_type', 'task')} {task_id}]" if task_id else said
+        traceback = traceback_of(record)
+        return f"{line}\n{redacted_text(traceback)}" if traceback else line
 
 
 class JsonLines(logging.Formatter):
@@ -73,10 +102,10 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted_text(message_of(record)),
             "process": record.process,
         }
         line |= {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+        if traceback := traceback_of(record):
+            line["traceback"] = redacted_text(traceback)
         return msgspec.json.encode(line).decode()

@@ -77,7 +77,7 @@ RUN_SECONDS: Final = _histogram(
 WAIT_SECONDS: Final = _histogram(
     "wait",
     Teller.BOTH,
-    "From the enqueue of a task to its first claim, a delay that was asked for included.",
+    "How long tasks were ready before they were claimed; a delay, a backoff or a snooze is not counted.",
     "queue",
     "type",
     buckets=_LONG_SECONDS,

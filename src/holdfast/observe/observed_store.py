@@ -58,8 +58,10 @@ class ObservedStore(PassingStore):
         super().__init__(inner)
         self._tally = tally
         self._duties = duties or Duties()
-        for cause in sorted(_LOST):
-            tally.cell(CLAIMS_LOST, cause)  # a rate needs to have seen the 0
+        for cause in sorted(_LOST):  # a rate needs to have seen the 0
+            tally.cell(CLAIMS_LOST, cause)
+        for event in sorted(SETTLEMENTS):
+            tally.cell(SETTLEMENTS_REFUSED, event.value, "stale_claim")
         self._clocked: dict[str, Clocked] = {}
         #: A gateway counts itself what goes through it.
         self._counts_itself = inner.url.startswith(("http:", "https:"))

@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 from holdfast.core.lifecycle import Change, Event
 from holdfast.core.task import Claimed
-from holdfast.core.tokens import fencing_token
 from holdfast.observe.names import RUN_SECONDS, RUNS_ENDED, RUNS_STARTED, WAIT_SECONDS
 from holdfast.observe.tally import Tally, bounds_us, note_all
 
@@ -59,34 +58,55 @@ def outcome_of(run: CountedRun, change: Change | None) -> str:
 class _Pair:
     """The runs of one queue and type: the cells, and what is still to be put into them."""
 
-    __slots__ = ("noted", "others", "queue", "ran", "started", "succeeded", "took_ns", "type", "waited", "waits_ms")
+    __slots__ = (
+        "_ran",
+        "_started",
+        "_succeeded",
+        "_took_ns",
+        "_waited",
+        "_waits_ms",
+        "note_time",
+        "note_wait",
+        "noted",
+        "others",
+        "queue",
+        "type",
+    )
 
     def __init__(self, tally: Tally, queue: str, task_type: str) -> None:
         self.queue = queue
         self.type = task_type
-        self.started = tally.cell(RUNS_STARTED, queue, task_type)
-        self.succeeded = tally.cell(RUNS_ENDED, queue, task_type, SUCCEEDED)
-        self.waited = tally.cell(WAIT_SECONDS, queue, task_type)
-        self.ran = tally.cell(RUN_SECONDS, queue, task_type)
-        self.waits_ms: list[int] = []
-        self.took_ns: list[int] = []
+        self._started = tally.cell(RUNS_STARTED, queue, task_type)
+        self._succeeded = tally.cell(RUNS_ENDED, queue, task_type, SUCCEEDED)
+        self._waited = tally.cell(WAIT_SECONDS, queue, task_type)
+        self._ran = tally.cell(RUN_SECONDS, queue, task_type)
+        self._took_ns: list[int] = []
+        self._waits_ms: list[int] = []
+        #: How long a run took, and how long its task had waited: two lists, and looked up once.
+        self.note_time = self._took_ns.append
+        self.note_wait = self._waits_ms.append
         #: Of those that have ended: how many were counted before that, and how many did not succeed.
         self.noted = 0
         self.others = 0
 
+    def begin(self, task: Claimed) -> None:
+        """A run that has not ended yet."""
+        self._started[0] += 1
+        self.note_wait(task.claimed_at_ms - (task.ready_at_ms or task.created_at_ms))
+
     def flush(self) -> None:
         """Puts all of it into the cells."""
-        if self.took_ns:
-            ended, self.took_ns = self.took_ns, []
-            self.started[0] += len(ended) - self.noted
-            self.succeeded[0] += len(ended) - self.others
+        if ended := self._took_ns:
+            self._started[0] += len(ended) - self.noted
+            self._succeeded[0] += len(ended) - self.others
             self.noted = self.others = 0
-            self.ran[-1] += sum(ended) // 1000
-            note_all(self.ran, _RUN_NS, ended)
-        if self.waits_ms:
-            waits, self.waits_ms = self.waits_ms, []
-            self.waited[-1] += max(0, sum(waits)) * 1000  # a failover may set the clock back
-            note_all(self.waited, _WAIT_MS, waits)
+            self._ran[-1] += sum(ended) // 1000
+            note_all(self._ran, _RUN_NS, ended)
+            ended.clear()
+        if waits := self._waits_ms:
+            self._waited[-1] += max(0, sum(waits)) * 1000  # a failover may set the clock back
+            note_all(self._waited, _WAIT_MS, waits)
+            waits.clear()
 
 
 class RunTally:
@@ -95,31 +115,26 @@ class RunTally:
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._pairs: dict[tuple[str, str], _Pair] = {}
-        #: The one that was last counted, and the token of a task that was claimed for the first time: those of one
-        #: batch mostly share them.
+        #: The one that was last counted: the runs of one batch mostly share it.
         self._last = _Pair(Tally(), "", "")
-        self._first = ""
 
     def note_begun(self, runs: Iterable[CountedRun]) -> None:
         """Counts those that were not counted yet."""
         for run in runs:
             if not run.noted:
                 run.noted = True
-                pair = self._pair(run.task)
-                pair.started[0] += 1
-                if self._is_first(run.task.token):
-                    pair.waits_ms.append(run.task.claimed_at_ms - run.task.created_at_ms)
+                self._pair(run.task).begin(run.task)
 
     def note_ended(self, run: CountedRun, change: Change | None) -> None:
         """Counts the end of a run that is settled by this, and its beginning if that is still to be done."""
         task, pair = run.task, self._last
         if task.type != pair.type or task.queue != pair.queue:
             pair = self._last = self._pair(task)
-        pair.took_ns.append(monotonic_ns() - run.began_at_ns)
+        pair.note_time(monotonic_ns() - run.began_at_ns)
         if run.noted:
             pair.noted += 1
-        elif task.token == self._first or self._is_first(task.token):
-            pair.waits_ms.append(task.claimed_at_ms - task.created_at_ms)
+        else:
+            pair.note_wait(task.claimed_at_ms - (task.ready_at_ms or task.created_at_ms))
         if change is None or change.event is not _ACK:
             pair.others += 1
             self._tally.count(RUNS_ENDED, task.queue, task.type, outcome_of(run, change))
@@ -128,13 +143,6 @@ class RunTally:
         """Puts into the tally what has been counted."""
         for pair in self._pairs.values():
             pair.flush()
-
-    def _is_first(self, token: str) -> bool:
-        """Whether the task was claimed for the first time: the wait of one that was retried is not counted again."""
-        if fencing_token(token) != 1:
-            return False
-        self._first = token
-        return True
 
     def _pair(self, task: Claimed) -> _Pair:
         pair = self._pairs.get((task.queue, task.type))

@@ -28,7 +28,10 @@ T = TypeVar("T")
 Traces = Literal["link", "child"]
 
 SYSTEM: Final = "holdfast"
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+#: As the W3C has it: no trace and no span is all zeros, and there is no version ff.
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+#: So much of a `tracestate` must be carried on; a longer one is left out, since half of it would be wrong.
+_TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 
 #: The traceparent of the request that is being answered, and the task that it is about.
 _request: ContextVar[tuple[str | None, str | None]] = ContextVar("holdfast_request", default=(None, None))
@@ -94,6 +97,20 @@ def carrier() -> dict[str, str]:
 
         TraceContextTextMapPropagator().inject(headers)
     return headers
+
+
+def carrier_of_request(headers: Mapping[str, str]) -> dict[str, str]:
+    """The same for what a request records: without a span around it here, it leads back to that of the client."""
+    return carrier() or _from_client(headers)
+
+
+def _from_client(headers: Mapping[str, str]) -> dict[str, str]:
+    traceparent = headers.get("traceparent")
+    if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
+        return {}
+    state = headers.get("tracestate")
+    carried = {"traceparent": traceparent}
+    return {**carried, "tracestate": state} if state and _TRACESTATE.fullmatch(state) else carried
 
 
 class _SpanOfSending(Sending):

@@ -14,7 +14,7 @@ from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
 from holdfast.core.priority import check_priority
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import Sealing
-from holdfast.core.task import NewTask
+from holdfast.core.task import NewTask, with_trace
 from holdfast.errors import BadOption
 from holdfast.stores.transactions import Transaction
 
@@ -41,13 +41,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def new_task(
         self, task_id: str, type_name: str, payload: bytes, carried: Mapping[str, str] | None = None
     ) -> NewTask:
-        """The envelope of a call with these options; headers that are carried along give way to its own."""
+        """The envelope of a call with these options; a trace that is carried along gives way to one of its own."""
         task = NewTask(
             task_id=task_id,
             type=type_name,
             queue=self.queue,
             payload=payload,
-            headers={**carried, **self.headers} if carried else self.headers,
+            headers=with_trace(self.headers, carried),
             request_id=self.request_id,
             priority=self.priority,
             policy=self.policy,

@@ -11,7 +11,6 @@ import socket
 import sys
 import threading
 import time
-from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.clock import SystemClock
@@ -62,7 +61,8 @@ class Child:
         self._channel = channel
         self._lease_ms = lease_ms
         self._counting = Counting.by(options, channel.send)
-        self._workplace = Workplace(_store_of(app, options.url or app.url, self._counting), self._loop, lease_ms)
+        store = _store_of(app, options.url or app.url, self._counting)
+        self._workplace = Workplace(store, self._loop, lease_ms, worker_id=start.worker_id)
         self._slots = Slots(
             self._loop,
             1 if start.alone else options.concurrency,
@@ -83,7 +83,7 @@ class Child:
             ),
             clock,
             tell=channel.send if self._counting is None else self._counting.tell,
-            start=self._start if self._counting is None else partial(self._start_counted, self._counting),
+            start=self._start,
             wear=Wear.by(options),
         )
         self._pulse = Pulse(self._slots, self._fetcher, lease_ms, clock, channel.send)
@@ -121,11 +121,6 @@ class Child:
                 task.cancel()
 
     def _start(self, run: Run) -> None:
-        lane = self._loop_lane if run.type.is_async else self._thread_lane
-        lane.start(run)
-
-    def _start_counted(self, counting: Counting, run: Run) -> None:
-        run.began_at_ns = counting.now_ns
         lane = self._loop_lane if run.type.is_async else self._thread_lane
         lane.start(run)
 

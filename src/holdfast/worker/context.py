@@ -76,6 +76,11 @@ class RunningTask:
         return fencing_token(self._run.task.token)
 
     @property
+    def worker_id(self) -> str:
+        """Who runs it, as in its history: the id of the worker, a colon, which child; empty where no worker does."""
+        return "" if self._run.workplace is None else self._run.workplace.worker_id
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """The headers of the envelope."""
         return self._run.task.headers

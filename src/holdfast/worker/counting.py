@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import monotonic_ns
 from typing import Final, Protocol, runtime_checkable
 
 from holdfast.observe.exposition import available
@@ -38,8 +37,6 @@ class Counting:
         self._tally = Tally()
         self._runs = RunTally(self._tally)
         self._slots: Slots | None = None
-        #: When the tasks of the last exchange began.
-        self.now_ns = monotonic_ns()
 
     @classmethod
     def by(cls, options: WorkerOptions, tell: Tell) -> Counting | None:
@@ -59,7 +56,6 @@ class Counting:
         """As the child tells the supervisor: at the end of every exchange, before the new tasks are started."""
         self._runs.flush()
         await self._tell(message)
-        self.now_ns = monotonic_ns()
 
     async def run(self) -> None:
         """Goes on until cancelled."""

@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
+from time import monotonic_ns
 
 from msgspec.structs import replace
 
@@ -222,9 +223,9 @@ class Fetcher:
             self._slots.hand_back(claims)
             return
         running, task_types, start = self._slots.running, self._claims.task_types, self._start
-        workplace = self._workplace
+        workplace, now_ns = self._workplace, monotonic_ns()
         for key, task in claims:
-            run = running[key] = Run(key, task, task_types[task.type], number, deadline_ms, workplace)
+            run = running[key] = Run(key, task, task_types[task.type], number, deadline_ms, workplace, now_ns)
             start(run)
 
     async def _write_down(self, last_words: list[Hold]) -> None:

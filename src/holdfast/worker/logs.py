@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.observe.logs import LogFormat
+from holdfast.observe.logs import LogFormat, message_of, traceback_of
 from holdfast.observe.logs import set_up_logging as set_up_lines
 from holdfast.observe.tracing import trace_id
 from holdfast.worker.context import TASK_LOGGER, current_run
@@ -29,14 +29,8 @@ class LogKeeper(logging.Handler):
 
     def _text(self, record: logging.LogRecord) -> str:
         origin = "" if record.name == TASK_LOGGER else f"{record.name}: "
-        try:
-            text = f"{origin}{record.getMessage()}"
-        except Exception as error:  # noqa: BLE001  (whose place in the code is told on stderr)
-            return f"{origin}{record.msg!r} cannot be formatted: {error}"
-        return f"{text}\n{_plain.formatException(record.exc_info)}" if record.exc_info else text
-
-
-_plain = logging.Formatter()
+        text, traceback = f"{origin}{message_of(record)}", traceback_of(record)
+        return f"{text}\n{traceback}" if traceback else text
 
 
 def _add_task(record: logging.LogRecord) -> bool:

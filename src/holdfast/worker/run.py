@@ -53,6 +53,8 @@ class Workplace:
     lease_ms: int = 30_000
     #: What the app's lifespan has given.
     state: Any = None
+    #: Of the child, as the history of its tasks has it: that of its worker and more.
+    worker_id: str = ""
 
     def waited(self, step: Coroutine[Any, Any, T]) -> T:
         """The result of a step in the loop, for a thread; whatever comes from outside waits for its end."""
@@ -93,6 +95,7 @@ class Run:
         told: int,
         deadline_ms: int,
         workplace: Workplace | None = None,
+        began_at_ns: int = 0,
     ) -> None:
         #: The child's own number for this claim.
         self.key = key
@@ -103,8 +106,8 @@ class Run:
         #: Monotonic; after it another worker may hold the task.
         self.deadline_ms = deadline_ms
         self.workplace = workplace
-        #: When it was given to its lane, monotonic, and whether that was counted: where somebody counts.
-        self.began_at_ns = 0
+        #: When it was given to its lane, monotonic; and whether that was counted, where somebody counts.
+        self.began_at_ns = began_at_ns
         self.noted = False
         self.started = False
         self.ending: Ending | None = None

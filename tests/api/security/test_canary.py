@@ -1,4 +1,4 @@
-"""A secret in a payload, an address, a header and an exception: it is in no log, no error, no page, no metric."""
+"""A secret in a payload, an address, a header and an exception: in no log, error, page, metric or trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from holdfast import Holdfast
+from holdfast.errors import RequestConflict
 from tests.api.security.gate import Gate
 from tests.api.setting import Client
 
@@ -40,12 +45,23 @@ def logged() -> Iterator[Records]:
     root.setLevel(level)
 
 
-def _clean(texts: list[str]) -> None:
+def check_clean(texts: list[str], *secrets: str) -> None:
+    """None of the texts has the canary, in any spelling, or one of these."""
     for text in texts:
-        assert not [word for word in SPELLED if word in text], text[:2_000]
+        found = [word for word in (*SPELLED, *secrets) if word in text]
+        assert not found, text[max(0, text.index(found[0]) - 500) :][:2_000]
 
 
-def test_the_canary_is_nowhere(gate: Gate, logged: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """Of all spans that are made in this process, that of the server."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    return exporter
+
+
+def test_the_canary_is_nowhere(gate: Gate, logged: Records, exporter: InMemorySpanExporter) -> None:
     admin, reader, nobody = gate.client("admin"), gate.client("read"), gate.with_token(None)
     answers: list[str] = []
 
@@ -82,16 +98,26 @@ def test_the_canary_is_nowhere(gate: Gate, logged: Records, monkeypatch: pytest.
     async def fails(*_: Any) -> Any:
         raise RuntimeError(CANARY)
 
-    monkeypatch.setattr(type(gate.store), "workers", fails)
-    assert ask(admin, "GET", "/v1/workers") == 500
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(type(gate.store), "workers", fails)
+        assert ask(admin, "GET", "/v1/workers") == 500
     # on pages for those who look, and in metrics
     for path in ("/v1/tasks", f"/v1/tasks/{task_id}", f"/v1/tasks/{task_id}/history", f"/v1/tasks/{task_id}/why"):
         assert ask(reader, "GET", path) == 200
     for path in ("/v1/dead-letters", "/v1/dead-letters/by-error", "/v1/queues", "/metrics", "/openapi.json"):
         assert ask(reader, "GET", path) == 200
-    _clean(answers)
-    _clean(logged.lines)
+    # in the spans of a producer that is refused
+    with Holdfast(f"http://{gate.token('enqueue:q')}@127.0.0.1:{gate.port}") as app:
+        add = app.task(name="add", queue="q")(lambda password: None).using(request_id="once")
+        add.enqueue("plain")
+        with pytest.raises(RequestConflict) as refused:
+            add.enqueue(CANARY)
+    answers.append(repr(refused.value))
+    spans = exporter.get_finished_spans()
+    assert [(span.name, span.status.status_code.name) for span in spans] == [("send q", "UNSET"), ("send q", "ERROR")]
+    check_clean([span.to_json() for span in spans])
+    check_clean(answers)
+    check_clean(logged.lines)
     assert any("RuntimeError" in text for text in logged.lines), "what went wrong is in the log all the same"
 
 

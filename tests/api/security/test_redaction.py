@@ -46,6 +46,40 @@ def test_texts_lose_what_has_the_form_of_a_secret() -> None:
     assert "postgresql://***@db/x" in shown
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mysql --password hunter2 --port 3306",
+        "['mysql', '--password', 'hunter2']",
+        "password => hunter2",
+        "<password>hunter2</password>",
+        "-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY-----",
+        json.dumps(json.dumps({"password": "hunter2"})),
+        json.dumps(json.dumps(json.dumps({"password": "hunter2"}))),
+        "x" * 90 + "_password=hunter2",
+    ],
+)
+def test_texts_lose_secrets_however_they_are_written(text: str) -> None:
+    assert "hunter2" not in redacted_text(text)
+    assert HIDDEN in redacted_text(text)
+
+
+@pytest.mark.parametrize(
+    "given", [{"name": "password", "value": "hunter2"}, ["db_password", "hunter2"], {"x": [["token", "hunter2"]]}]
+)
+def test_values_beside_their_names_are_hidden(given: object) -> None:
+    shown = redacted_json(json.dumps(given).encode()) or b""
+    assert b"hunter2" not in shown
+    assert b"***" in shown
+
+
+@pytest.mark.parametrize(
+    "text", ["-- a comment", "ls -la --width 80 <b>bold</b>", "a -> b -- c", "--- a/x.py", "5 --3"]
+)
+def test_options_and_tags_that_are_no_secrets_stay(text: str) -> None:
+    assert redacted_text(text) == text
+
+
 def test_texts_without_secrets_stay_as_they_are() -> None:
     text = 'KeyError: "width" in resize(url="https://example.com/cat.jpg", author: Ann) at line 3; 2 < 3'
     assert redacted_text(text) == text
@@ -67,7 +101,24 @@ def test_nothing_stays_nothing() -> None:
     assert redacted_json(None) is None
 
 
-@pytest.mark.parametrize("part", ["x", "a=", "http://", "a.b-", "bearer ", "a='", "hf_", " ", "x://aaaaaaaa"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "x",
+        "a=",
+        "http://",
+        "a.b-",
+        "bearer ",
+        "a='",
+        "hf_",
+        " ",
+        "x://aaaaaaaa",
+        "--a ",
+        "<a>",
+        "</",
+        "-----BEGIN PRIVATE KEY-----",
+    ],
+)
 def test_a_long_text_takes_no_longer_than_its_length_allows(part: str) -> None:
     """Quadratic patterns would take minutes for this."""
     begun = time.monotonic()

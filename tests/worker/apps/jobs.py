@@ -23,6 +23,10 @@ def add_in_thread(a: int, b: int) -> int:
     return a + b
 
 
+def who() -> str:
+    return current().worker_id
+
+
 async def flaky(failures: int) -> int:
     if current().attempt <= failures:
         raise RuntimeError(f"attempt {current().attempt} fails")
@@ -115,7 +119,7 @@ def exits_its_process() -> None:
 
 
 _PLAIN: tuple[Callable[..., Any], ...] = (
-    add, add_in_thread, snoozes, gives_up, sleeps, sleeps_in_thread, waits_for_cancellation, blocks_the_loop,
+    add, add_in_thread, who, snoozes, gives_up, sleeps, sleeps_in_thread, waits_for_cancellation, blocks_the_loop,
     reports, logs, passes_on, passes_on_in_thread, notes, notes_in_thread,
 )  # fmt: skip
 _RETRIED: tuple[Callable[..., Any], ...] = (
