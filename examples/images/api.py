@@ -1,18 +1,20 @@
 """The service: takes images, and tells what became of them."""
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Literal
 
-from fastapi import FastAPI, HTTPException, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, Header, HTTPException, Query
 from pydantic import BaseModel
 from tasks import app, process_image
 
-from holdfast import StoreError, UsageError
+from holdfast.errors import BadName, RequestConflict, StoreError, UnknownTask
 
-ImageUrl = Annotated[str, Query(pattern=r"^https?://[^\s/]+\S*$", max_length=2000)]
+log = logging.getLogger("uvicorn.error")
+_IMAGE_URL = re.compile(r"https?://[^\s/?#]+[^\s]*")
 
 
 class Accepted(BaseModel):
@@ -37,9 +39,21 @@ web = FastAPI(title="Images", lifespan=_until_the_end)
 
 
 @web.post("/process-image", status_code=202)
-async def process(image_url: ImageUrl) -> Accepted:
+async def process(
+    image_url: Annotated[str, Query(description="http:// or https://, 2,000 characters at most")] = "",
+    idempotency_key: Annotated[str | None, Header(description="The same key again gives the same task_id")] = None,
+) -> Accepted:
     """Takes an image; it is recorded when this returns."""
-    handle = await process_image.aenqueue(image_url)
+    if len(image_url) > 2000 or not _IMAGE_URL.fullmatch(image_url):
+        raise HTTPException(422, "image_url: write an http:// or https:// address of 2,000 characters at most")
+    try:
+        call = process_image.using(request_id=idempotency_key) if idempotency_key else process_image
+        async with _the_store_within(5):
+            handle = await call.aenqueue(image_url)
+    except BadName as error:
+        raise HTTPException(422, f"Idempotency-Key: {error}") from None
+    except RequestConflict:
+        raise HTTPException(409, "Idempotency-Key: it was sent with another image_url before; take a new one") from None
     return Accepted(task_id=handle.task_id)
 
 
@@ -48,12 +62,14 @@ async def status(task_id: str) -> Status:
     """What became of an image."""
     try:
         handle = app.handle(task_id, str)
-        task = await handle.astatus()
-    except UsageError as error:
+        async with _the_store_within(5):
+            task = await handle.astatus()
+            result_url = await handle.aresult() if task.state == "succeeded" else None
+    except UnknownTask as error:
         raise HTTPException(404, str(error)) from None
     retries = max(0, task.attempt - 1)
     if task.state == "succeeded":
-        return Status(task_id=task_id, status="completed", result_url=await handle.aresult(), retry_count=retries)
+        return Status(task_id=task_id, status="completed", result_url=result_url, retry_count=retries)
     if task.finished_at_ms is not None:
         errors = [run.error.message for run in task.history if run.error is not None]
         error_msg = errors[-1] if errors else task.reason or str(task.state)
@@ -69,15 +85,19 @@ async def healthz() -> dict[str, str]:
 
 @web.get("/readyz")
 async def readyz() -> dict[str, str]:
-    """Whether the store answers too; a probe does not wait as long as a call that may still succeed."""
-    try:
-        async with asyncio.timeout(2):
-            await app.queues.alist()
-    except TimeoutError:
-        raise HTTPException(503, "the store does not answer") from None
+    """Whether the store answers too."""
+    async with _the_store_within(2):
+        await app.queues.alist()
     return {"status": "ok"}
 
 
-@web.exception_handler(StoreError)
-async def store_is_away(_: Request, error: StoreError) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+@asynccontextmanager
+async def _the_store_within(seconds: float) -> AsyncIterator[None]:
+    """503 if the store is away: Holdfast insists for longer than whoever waits for an answer over HTTP."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except (StoreError, TimeoutError) as error:
+        log.warning("the store does not answer: %s", str(error) or f"tried for {seconds} s")
+        said = "the store does not answer; send it again in a moment, a new image with an Idempotency-Key"
+        raise HTTPException(503, said, {"Retry-After": "1"}) from None

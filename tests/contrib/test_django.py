@@ -11,7 +11,8 @@ import pytest
 from tests.servers.postgres_shared import shared_postgres
 from tests.support import ROOT, environment
 
-pytest.importorskip("django_tasks")
+if pytest.importorskip("django").VERSION < (6,):
+    pytest.importorskip("django_tasks")
 
 
 def run_cases(name: str, directory: Path, store: str, database: str, **more: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ FASTAPI = ROOT / "examples" / "fastapi"
 
 
 def test_the_shop_in_django_confirms_orders(tmp_path: Path) -> None:
-    pytest.importorskip("django_tasks")
+    if pytest.importorskip("django").VERSION < (6,):
+        pytest.importorskip("django_tasks")
     more = {"SHOP_DATABASE": str(tmp_path / "shop.db"), "PYTHONDONTWRITEBYTECODE": "1"}
     env = environment(f"sqlite:///{tmp_path}/tasks.db", more)
     manage = [sys.executable, str(DJANGO / "manage.py")]  # from another folder than its own
@@ -82,3 +85,23 @@ def test_a_store_behind_a_mounted_api_is_a_store_for_our_own_clients(tmp_path: P
             check=False,
         )
         assert listed.returncode == 0, listed.stderr
+
+
+def test_a_service_that_is_stopped_lets_the_long_polls_of_its_mounted_api_go(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    token = run_holdfast("token", "create", "--scope", "admin", url=url).stdout.strip()
+    port = free_port()
+    server = [sys.executable, "-m", "uvicorn", "service:service", "--port", str(port), "--app-dir", str(FASTAPI)]
+    env = environment(url, {"PYTHONDONTWRITEBYTECODE": "1"})
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    body = json.dumps({"worker_id": "one", "queues": ["images"], "wait": 20})
+    with running(server, env, tmp_path, tmp_path / "server.txt") as process, ThreadPoolExecutor() as pool:
+        service = Service(port)
+        service.wait(process)
+        poll = pool.submit(service.call, "POST", "/holdfast/v1/reserve", body, headers)
+        eventually(lambda: b'"reserve"' in service.call("GET", "/holdfast/metrics", None, headers)[1], what="it waits")
+        process.terminate()
+        process.wait(10)  # half of the poll
+        status, reserved = poll.result()
+        assert (status, reserved["tasks"]) == (200, [])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from holdfast.errors import BadOption, UsageError
 pytest.importorskip("fastapi")
 
 from holdfast.contrib.fastapi import Lifespan, TaskApi, lifespans
+from holdfast.contrib.signals import told_of_the_end
 
 
 def noting(name: str, events: list[str], *, fails: bool = False) -> Lifespan:
@@ -95,3 +98,38 @@ def test_an_api_serves_one_service_at_a_time_and_can_be_opened_again(tmp_path: P
             pass
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_serves_hears_of_the_end_and_handlers_are_put_back(number: signal.Signals) -> None:
+    heard: list[str] = []
+    before = signal.signal(number, lambda *_: heard.append("server"))
+    theirs = signal.getsignal(number)
+
+    async def main() -> None:
+        with told_of_the_end(lambda: heard.append("we")):
+            signal.raise_signal(number)
+            await asyncio.sleep(0)
+        signal.raise_signal(number)
+
+    try:
+        asyncio.run(main())
+        assert sorted(heard) == ["server", "server", "we"]
+        assert signal.getsignal(number) is theirs
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_signal_that_nobody_handles_and_other_threads_are_left_alone() -> None:
+    async def main() -> object:
+        with told_of_the_end(lambda: None):
+            return signal.getsignal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        assert asyncio.run(main()) == signal.SIG_DFL
+        signal.signal(signal.SIGTERM, nothing := lambda *_: None)
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(asyncio.run, main()).result() is nothing
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -15,7 +15,7 @@ from tests.support import ROOT
 DOCKERFILE = (IMAGES / "Dockerfile").read_text(encoding="utf-8")
 SETTINGS = (IMAGES / "settings.py").read_text(encoding="utf-8")
 README = (IMAGES / "README.md").read_text(encoding="utf-8")
-READ = set(re.findall(r'(?:_number\(|environ\.get\()"([A-Z_]+)"', SETTINGS))
+READ = set(re.findall(r'(?:_number\(|_whole\(|environ\.get\()"([A-Z_]+)"', SETTINGS))
 PROMISED = {"REDIS_HOST", "REDIS_PORT", "VISIBILITY_TIMEOUT", "HEARTBEAT_INTERVAL", "REAPER_INTERVAL", "MAX_RETRIES"}
 
 
@@ -65,6 +65,7 @@ def test_the_image_is_built_from_files_that_exist_and_does_not_run_as_root() -> 
     assert instruction("USER") == ["10001"]
     assert instruction("STOPSIGNAL") == ["SIGTERM"]
     for service in ("api", "worker"):
+        assert "image" not in compose()["services"][service], "two builds of one name fail at the first start"
         build = compose()["services"][service]["build"]
         assert (IMAGES / build["context"]).resolve() == ROOT
         assert ROOT / build["dockerfile"] == IMAGES / "Dockerfile"

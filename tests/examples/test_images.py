@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import runpy
+import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +32,8 @@ from tests.support import WorkerProcess, environment, eventually, free_port, run
 #: `HOLDFAST_TEST_IMAGES=200 pytest tests/examples/test_images.py` is the long form.
 IMAGES_SENT = int(os.environ.get("HOLDFAST_TEST_IMAGES", "60"))
 MAX_RETRIES = 1
+#: Three heartbeats, which is less than VISIBILITY_TIMEOUT.
+LEASE = "1.8s"
 SETTINGS = {
     "VISIBILITY_TIMEOUT": "2",
     "HEARTBEAT_INTERVAL": "0.6",
@@ -50,23 +56,29 @@ class Service:
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
 
-    def call(self, method: str, path: str) -> Answer:
-        request = urllib.request.Request(self._url + path, method=method)
+    def call(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+        request = urllib.request.Request(self._url + path, method=method, headers=dict(headers or {}))
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=20) as response:
                 return Answer(response.status, json.load(response))
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, json.load(error))
 
-    def send(self, image_url: str) -> str:
-        answer = self.call("POST", f"/process-image?image_url={quote(image_url, safe='')}")
+    def post(self, image_url: str, key: str | None = None) -> Answer:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self.call("POST", f"/process-image?image_url={quote(image_url, safe='')}", headers)
+
+    def send(self, image_url: str, key: str | None = None) -> str:
+        answer = self.post(image_url, key)
         assert answer.status == 202, answer
         task_id: str = answer.json["task_id"]
         return task_id
 
     def status(self, task_id: str) -> Any:
-        return self.call("GET", f"/status/{task_id}").json
+        answer = self.call("GET", f"/status/{task_id}")
+        assert answer.status == 200, answer
+        return answer.json
 
     def counted(self, task_ids: list[str]) -> Counter[str]:
         return Counter(self.status(task_id)["status"] for task_id in task_ids)
@@ -116,11 +128,28 @@ def running_service(env: Mapping[str, str], log: Path) -> Iterator[Service]:
 @contextmanager
 def running_worker(url: str, env: Mapping[str, str]) -> Iterator[WorkerProcess]:
     app, *options = compose()["services"]["worker"]["command"][2:]
-    options[options.index("--health") + 1] = f"127.0.0.1:{free_port()}"
+    options[options.index("--health") + 1] = "127.0.0.1:0"
     # It knows its store by REDIS_HOST and REDIS_PORT alone.
     alone = {**env, "HOLDFAST_URL": ""}
     with run_worker(app, url, *options, "--concurrency", "4", cwd=IMAGES, env=alone) as worker:
         yield worker
+
+
+def has_begun(worker: WorkerProcess) -> bool:
+    assert worker.process.poll() is None, worker.output()
+    return "task types: process_image" in worker.output()
+
+
+def is_caught_busy(worker: WorkerProcess, url: str) -> bool:
+    """Whether it stands still now with a task in its hands; if it has none, it goes on."""
+    pids = [worker.pid, *worker.children()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    if any(task.state == "claimed" and f":{worker.pid}-" in (task.worker_id or "") for task in all_tasks(url)):
+        return True
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    return False
 
 
 def all_tasks(url: str) -> list[Task]:
@@ -159,12 +188,15 @@ def test_all_images_end_though_a_third_fails_and_a_worker_is_killed(redis: Redis
     env = SETTINGS | {"REDIS_HOST": "127.0.0.1", "REDIS_PORT": str(redis.port)}
     with ExitStack() as stack:
         service = stack.enter_context(running_service(env, tmp_path / "service.txt"))
-        assert service.answers("/readyz")
+        # Not at once on a busy machine: the first call imports, connects and loads scripts, and a probe waits 2 s.
+        eventually(lambda: service.answers("/readyz"), 30, "the service is ready")
         workers = [stack.enter_context(running_worker(url, env)) for _ in range(3)]
+        # Else those that begin first are done before the last one has begun.
+        eventually(lambda: all(map(has_begun, workers)), 60, "all workers have begun")
+        assert f"lease {LEASE}," in workers[0].output()
         task_ids = [service.send(f"https://example.com/{number}.png") for number in range(IMAGES_SENT)]
 
-        victim = workers[0].pid
-        eventually(lambda: any(_is_held_by(task, victim) for task in all_tasks(url)), 30, "a worker is busy")
+        eventually(lambda: is_caught_busy(workers[0], url), 30, "a worker is busy")
         workers[0].kill_all()
 
         eventually(lambda: not service.counted(task_ids)["pending"], 120, "all images have ended")
@@ -188,32 +220,83 @@ def check_ended(status: Any) -> None:
         assert status["retry_count"] == MAX_RETRIES
 
 
-def _is_held_by(task: Task, pid: int) -> bool:
-    return task.state == "claimed" and f":{pid}-" in (task.worker_id or "")
-
-
-def test_bad_calls_are_answered_and_an_absent_store_is_a_503(tmp_path: Path) -> None:
+def test_calls_are_answered_by_one_clear_sentence_and_an_absent_store_by_503(tmp_path: Path) -> None:
     with running_redis() as redis:
         env = SETTINGS | {"REDIS_HOST": "127.0.0.1", "REDIS_PORT": str(redis.port)}
         with running_service(env, tmp_path / "service.txt") as service:
-            assert service.call("POST", "/process-image").status == 422
-            assert service.call("POST", "/process-image?image_url=file:///etc/passwd").status == 422
-            assert service.call("GET", "/status/nonsense").status == 404
-            assert service.call("GET", f"/status/{'0' * 32}").status == 404
+            cat, dog = "https://example.com/cat.png", "https://example.com/dog.png"
+            for wrong in (
+                "",
+                "nonsense",
+                "file:///etc/passwd",
+                "https://",
+                "https:///x",
+                "https://a b",
+                cat + "x" * 2000,
+            ):
+                refused = service.post(wrong)
+                assert (refused.status, refused.json["detail"].partition(":")[0]) == (422, "image_url")
+            for unknown in ("nonsense", "0" * 32):
+                assert service.call("GET", f"/status/{unknown}").status == 404
+
+            first = service.send(cat, "one")
+            assert [service.send(cat, "one"), service.send(cat, "one")] == [first, first]
+            assert first not in {service.send(cat, "two"), service.send(cat), service.send(cat)}
+            assert service.post(dog, "one").status == 409
+            assert service.post(cat, "with a space").status == 422
+
             redis.kill()
-            eventually(lambda: service.call("GET", "/readyz").status == 503, 30, "not ready without Redis")
+            with ThreadPoolExecutor() as pool:
+                away = [
+                    pool.submit(service.call, "GET", "/readyz"),
+                    pool.submit(service.call, "GET", f"/status/{first}"),
+                    pool.submit(service.post, cat, "one"),
+                ]
+            for answer in (each.result() for each in away):
+                assert answer.status == 503
+                assert answer.json["detail"].startswith("the store does not answer")
+                assert str(redis.port) not in str(answer.json), "where the store is concerns nobody outside"
             assert service.call("GET", "/healthz").status == 200
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("REAPER_INTERVAL", "0.1", "REAPER_INTERVAL: 0.1 must be at least 1"),
-        ("MAX_RETRIES", "many", "MAX_RETRIES: 'many' is not a number"),
+        ("REDIS_HOST", "a b", "REDIS_HOST: 'a b' must be a name or an address, without a port"),
+        ("REDIS_PORT", "tcp://10.0.0.1:6379", "REDIS_PORT: 'tcp://10.0.0.1:6379' must be a number from 1 to 65535"),
+        ("REDIS_PORT", "70000", "REDIS_PORT: '70000' must be a number from 1 to 65535"),
+        ("VISIBILITY_TIMEOUT", "nan", "VISIBILITY_TIMEOUT: 'nan' must be a number from 1 to 86400"),
+        ("HEARTBEAT_INTERVAL", "0", "HEARTBEAT_INTERVAL: '0' must be a number from 0.5 to 86400"),
+        ("REAPER_INTERVAL", "0.1", "REAPER_INTERVAL: '0.1' must be a number from 1 to 86400"),
+        ("MAX_RETRIES", "many", "MAX_RETRIES: 'many' must be a number from 0 to 999"),
+        ("MAX_RETRIES", "2.5", "MAX_RETRIES: 2.5 must be a whole number"),
+        ("FAILURE_RATE", "30", "FAILURE_RATE: '30' must be a number from 0 to 1"),
     ],
 )
-def test_a_wrong_setting_is_one_clear_line(name: str, value: str, says: str) -> None:
-    assert _settings({name: value}).stderr.strip() == says
+def test_a_wrong_setting_is_one_clear_line(name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=f"^{re.escape(says)}$"):
+        _settings({name: value}, monkeypatch)
+
+
+def test_the_service_and_the_worker_end_with_that_line() -> None:
+    # Neither comes as far as listening; but a port for --health would be there before the app is.
+    programs = [compose()["services"]["api"]["command"], ["holdfast", "worker", "tasks:app"]]
+    started = [
+        subprocess.Popen(
+            [str(Path(sys.executable).with_name(program)), *words],
+            cwd=IMAGES,
+            env=environment(more={"MAX_RETRIES": "many"}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for program, *words in programs
+    ]
+    for process in started:
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode in {1, 2}
+        assert len(output.splitlines()) == 1, output
+        assert "MAX_RETRIES: 'many' must be a number from 0 to 999" in output
 
 
 @pytest.mark.parametrize(
@@ -221,19 +304,37 @@ def test_a_wrong_setting_is_one_clear_line(name: str, value: str, says: str) -> 
     [("30", "10", 30), ("30", "5", 15), ("30", "20", 30), ("60", "", 60), ("1", "0.5", 1)],
 )
 def test_heartbeats_come_at_least_as_often_as_asked(
-    visibility_timeout: str, heartbeat_interval: str, lease: float
+    visibility_timeout: str, heartbeat_interval: str, lease: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {"VISIBILITY_TIMEOUT": visibility_timeout, "HEARTBEAT_INTERVAL": heartbeat_interval}
-    assert float(_settings(asked).stdout) == lease
+    assert _settings(asked, monkeypatch).lease_s == lease
 
 
-def _settings(env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from settings import read_settings; print(read_settings().lease_s)"],
-        cwd=IMAGES,
-        env=environment(more=env),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+@pytest.mark.parametrize(
+    ("asked", "url"),
+    [
+        ({}, "redis://localhost:6379/0"),
+        ({"REDIS_HOST": "cache.example", "REDIS_PORT": "7000"}, "redis://cache.example:7000/0"),
+        ({"REDIS_HOST": "::1"}, "redis://[::1]:6379/0"),
+        # As Kubernetes sets it in every pod when there is a service of the name redis.
+        ({"HOLDFAST_URL": "http://gateway:8080", "REDIS_PORT": "tcp://10.0.0.1:6379"}, "http://gateway:8080"),
+    ],
+)
+def test_the_store_is_the_one_that_is_named(
+    asked: Mapping[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _settings(asked, monkeypatch).url == url
+
+
+def test_retries_are_attempts_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _settings({"MAX_RETRIES": "0"}, monkeypatch).max_attempts == 1
+    assert _settings({}, monkeypatch).max_attempts == 4
+
+
+def _settings(env: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the service would read from this environment, and nothing else."""
+    for name in [*SETTINGS, "REDIS_HOST", "REDIS_PORT", "HOLDFAST_URL"]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    return runpy.run_path(str(IMAGES / "settings.py"))["read_settings"]()

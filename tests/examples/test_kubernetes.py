@@ -65,6 +65,8 @@ def test_nothing_runs_as_root_and_selectors_fit(deployment: str) -> None:
     spec = the("Deployment", deployment)["spec"]
     assert spec["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
     assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    # A service of the name redis would set REDIS_PORT, which the image service reads, to tcp://…
+    assert spec["template"]["spec"]["enableServiceLinks"] is False
     assert container(deployment)["image"] in {image["name"] for image in KUSTOMIZATION["images"]}
 
 

@@ -6,7 +6,8 @@ import asyncio
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ class Setting(NamedTuple):
     url: str
     admin: Client
     token: str
+    workers: tuple[subprocess.Popen[bytes], ...] = ()
 
     def enqueue(self, type_name: str, **fields: Any) -> str:
         return self.admin.enqueue(QUEUE, type=type_name, **fields)
@@ -82,9 +84,16 @@ def language(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def working(language: str, setting: Setting, log: Path, lease: str = "1") -> Iterator[subprocess.Popen[bytes]]:
+def working(
+    language: str, setting: Setting, log: Path, lease: str = "1", grace: str = "10"
+) -> Iterator[subprocess.Popen[bytes]]:
     """A worker with a short lease, in a session of its own; nothing of it outlives the block."""
-    env = {"HOLDFAST_TOKEN": setting.token, "HOLDFAST_QUEUE": QUEUE, "HOLDFAST_LEASE": lease}
+    env = {
+        "HOLDFAST_TOKEN": setting.token,
+        "HOLDFAST_QUEUE": QUEUE,
+        "HOLDFAST_LEASE": lease,
+        "HOLDFAST_GRACE": grace,
+    }
     with log.open("wb") as sink:
         process = subprocess.Popen(
             WORKERS[language],
@@ -155,24 +164,79 @@ def test_a_worker_whose_token_is_refused_says_so_and_ends(language: str, setting
     assert "hf_nonsense" not in log.read_text()
 
 
-def test_a_worker_is_listed_and_goes_on_after_the_gateway_was_killed(language: str, tmp_path: Path) -> None:
-    url, port = f"sqlite:///{tmp_path}/tasks.db", free_port()
+def test_workers_keep_what_they_run_while_the_gateway_is_killed_and_are_listed(tmp_path: Path) -> None:
+    with killed_gateways(tmp_path, lease="20") as (setting, kill_and_restart):
+        eventually(lambda: len(setting.admin.get("/v1/workers")["workers"]) == len(installed()), 15, "they are listed")
+        naps = [setting.enqueue(f"{name}.nap", arguments={"seconds": 1}) for name in installed()]
+        eventually(lambda: all(setting.task(nap)["state"] == "claimed" for nap in naps), 15, "they run")
+        later = kill_and_restart(0)
+        for name in installed():
+            greeting = later.enqueue(f"{name}.greet", arguments={"name": "you"})
+            assert later.ended(greeting)["result"] == "hello you"
+        assert [(later.task(nap)["state"], later.task(nap)["deliveries"]) for nap in naps] == [
+            ("succeeded", 1) for _ in naps
+        ]
+
+
+def test_workers_let_go_of_what_they_could_not_extend_and_hand_back_what_they_cannot_finish(tmp_path: Path) -> None:
+    with killed_gateways(tmp_path, lease="1", grace="0.2") as (setting, kill_and_restart):
+        naps = [setting.enqueue(f"{name}.nap", arguments={"seconds": 60}) for name in installed()]
+        eventually(lambda: all(setting.task(nap)["state"] == "claimed" for nap in naps), 15, "they run")
+        later = kill_and_restart(2)  # leases
+        # None of them naps any longer, though the reaper of the new gateway has not begun.
+        for name in installed():
+            greeting = later.enqueue(f"{name}.greet", arguments={"name": "you"})
+            assert later.ended(greeting)["result"] == "hello you"
+
+        for nap in naps:
+            later.admin.post(f"/v1/tasks/{nap}/cancel")
+        naps = [later.enqueue(f"{name}.nap", arguments={"seconds": 60}) for name in installed()]
+        eventually(lambda: all(later.task(nap)["state"] == "claimed" for nap in naps), 15, "they run")
+        for worker in setting.workers:
+            worker.terminate()
+        assert [worker.wait(15) for worker in setting.workers] == [0 for _ in naps]
+        handed_back = [later.task(nap) for nap in naps]
+        assert [(task["state"], task["history"][-1]["outcome"]) for task in handed_back] == [
+            ("ready", "released") for _ in naps
+        ]
+
+
+def installed() -> list[str]:
+    return [name for name, programs in NEEDS.items() if all(map(shutil.which, programs))]
+
+
+@contextmanager
+def killed_gateways(
+    directory: Path, *, lease: str, grace: str = "10"
+) -> Iterator[tuple[Setting, Callable[[float], Setting]]]:
+    """A worker of every language at a gateway, and what kills it and starts another one after so many seconds."""
+    if not installed():
+        pytest.skip("none of their programs is installed")
+    url, port = f"sqlite:///{directory}/tasks.db", free_port()
     admin, token = asyncio.run(new_tokens(url))
     with ExitStack() as stack:
         gateway = stack.enter_context(running_gateway(url, port))
         setting = Setting(f"http://127.0.0.1:{port}", stack.enter_context(closing(Client(port, admin))), token)
-        stack.enter_context(working(language, setting, tmp_path / "worker.txt", lease="20"))
-        eventually(lambda: setting.admin.get("/v1/workers")["workers"], 15, "it is listed")
-        nap = setting.enqueue(f"{language}.nap", arguments={"seconds": 1})
-        eventually(lambda: setting.task(nap)["state"] == "claimed", 15, "it runs")
-        gateway.kill()
-        gateway.wait()
-        stack.enter_context(running_gateway(url, port))
-        later = setting._replace(admin=stack.enter_context(closing(Client(port, admin))))
-        greeting = later.enqueue(f"{language}.greet", arguments={"name": "you"})
-        assert later.ended(greeting)["result"] == "hello you"
-        done = later.task(nap)
-        assert (done["state"], done["deliveries"]) == ("succeeded", 1)
+        workers = [
+            stack.enter_context(working(name, setting, directory / f"{name}.txt", lease, grace)) for name in installed()
+        ]
+
+        def kill_and_restart(after_seconds: float) -> Setting:
+            gateway.kill()
+            gateway.wait()
+            until = time.monotonic() + after_seconds
+            eventually(lambda: time.monotonic() >= until, after_seconds + 1)
+            stack.enter_context(running_gateway(url, port))
+            return setting._replace(admin=stack.enter_context(closing(Client(port, admin))))
+
+        yield setting._replace(workers=tuple(workers)), kill_and_restart
+
+
+def test_a_worker_with_a_wrong_address_says_so_and_ends(language: str, setting: Setting, tmp_path: Path) -> None:
+    log = tmp_path / "worker.txt"
+    with working(language, setting._replace(url=f"{setting.url}/nowhere"), log) as worker:
+        assert worker.wait(15) == 1
+    assert '"status":404' in log.read_text()
 
 
 async def new_tokens(url: str) -> tuple[str, str]:

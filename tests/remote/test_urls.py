@@ -51,6 +51,8 @@ def test_the_token_is_never_shown() -> None:
         ("http://localhost:port", "a host, or a host and a port, is missing"),
         ("http://", "a host, or a host and a port, is missing"),
         ("http://hf_CANARY@", "a host, or a host and a port, is missing"),
+        ("http://gateway..example", "that host cannot be"),
+        (f"http://{'a' * 64}.example", "every part of a name has 1 to 63 characters"),
         ("http://joe:CANARY@localhost", "no users with passwords; write the token alone"),
         ("http://CANARY%0d%0aevil:%20yes@localhost", "no users with passwords"),
         ("http://CANARY%0d%0aevil@localhost", "the token in the URL is none"),

@@ -6,8 +6,12 @@ from orders.models import Order
 
 try:
     from django.tasks import task
+    from django.tasks.exceptions import TaskResultDoesNotExist
 except ModuleNotFoundError:  # before Django 6
     from django_tasks import task
+    from django_tasks.exceptions import TaskResultDoesNotExist
+
+__all__ = ["TaskResultDoesNotExist", "confirm"]
 
 
 @task(queue_name="mail", takes_context=True)

@@ -5,7 +5,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from orders.models import Order
-from orders.tasks import confirm
+from orders.tasks import TaskResultDoesNotExist, confirm
 
 
 @csrf_exempt  # called by programs, not by forms
@@ -20,5 +20,8 @@ def place(request):
 
 def show(_request, number):
     order = get_object_or_404(Order, pk=number)
-    task = confirm.get_result(order.task_id)
-    return JsonResponse({"article": order.article, "confirmed": order.confirmed_at is not None, "task": task.status})
+    try:
+        task = confirm.get_result(order.task_id).status
+    except TaskResultDoesNotExist:  # a result is kept for a day
+        task = None
+    return JsonResponse({"article": order.article, "confirmed": order.confirmed_at is not None, "task": task})

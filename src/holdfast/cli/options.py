@@ -38,6 +38,26 @@ def store_options(function: _Function) -> _Function:
     return url_option(json_option(function))
 
 
+def log_options(function: _Function) -> _Function:
+    """`--log-level`, `--log-format` and `--json`, of commands that log until they are stopped."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="What is logged to stderr.",
+    )
+    log_format = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Lines for people, or one JSON object a line.",
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
+    return level(log_format(as_json(function)))
+
+
 def with_store(url: str, action: Callable[[Store], Awaitable[_Answer]], *, must_exist: bool = False) -> _Answer:
     """Opens the store, runs the action on a new event loop, and closes the store whatever happens.
 

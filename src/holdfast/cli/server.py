@@ -4,43 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
+from ipaddress import IPv6Address
 
 import click
 
-from holdfast.cli.options import url_option
+from holdfast.cli.options import log_options, url_option
 from holdfast.observe.logs import LogFormat
 
 _log = logging.getLogger("holdfast.api")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def host_name(value: str) -> str:
+    """Reads the name or the address of a host, IPv6 with or without brackets."""
+    from holdfast.stores.urloptions import known_host
+
+    bare = value.removeprefix("[").removesuffix("]")
+    try:
+        if not _NAME.fullmatch(value):
+            IPv6Address(bare)
+        known_host(bare)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no host; write a name or an address, such as 127.0.0.1, without a port"
+        ) from None
+    return bare
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--host",
+    type=host_name,
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The address to listen on.",
+)
 @click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0 is any that is free.")
 @click.option(
     "--allow-host",
     "names",
+    type=host_name,
     multiple=True,
     metavar="NAME",
     help="A name that clients call it by, as behind a proxy; can be given again.",
 )
 @click.option("--upkeep/--no-upkeep", default=True, help="Promote, requeue, tick and prune, as a worker does.  [yes]")
 @url_option
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What is logged to stderr.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Lines for people, or one JSON object a line.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
+@log_options
 def server(
     host: str,
     port: int,
@@ -81,6 +94,8 @@ async def _serve(listener: socket.socket, host: str, url: str, *, upkeep: bool, 
     if token is not None:
         # Not into the log, which others may read.
         click.echo(f"The first token, which may do everything and is not shown again:\n{token}")
-    gateway = Gateway(store, make_guard(store), GatewaySettings(upkeep=upkeep, names=names))
+    # As the Host header has them.
+    called = tuple(f"[{name}]" if ":" in name else name.rstrip(".") for name in names)
+    gateway = Gateway(store, make_guard(store), GatewaySettings(upkeep=upkeep, names=called))
     _log.info("Holdfast %s: http://%s on %s", __version__, shown(*listener.getsockname()[:2]), store.url)
     await serve(gateway, listener)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.options import duration_type, size_type
+from holdfast.cli.options import duration_type, log_options, size_type
 from holdfast.core.schedule import Schedule
 from holdfast.stores.contract import Retention, Store
 from holdfast.worker.options import WorkerOptions
@@ -81,21 +81,7 @@ from holdfast.worker.options import WorkerOptions
     help="With --health: not ready when the store has not answered a reserve for so long.",
 )
 @click.option("--url", metavar="URL", help="The store, instead of the app's own.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What is logged to stderr.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Lines for people, or one JSON object a line.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
+@log_options
 def worker(as_json: bool, **given: Any) -> None:
     """Run the tasks of the app MODULE:APP until SIGTERM or Ctrl-C."""
     from holdfast.worker.logs import set_up_logging

@@ -14,6 +14,7 @@ from holdfast.api.gateway import Gateway, GatewaySettings
 from holdfast.api.guard import Guard
 from holdfast.api.tokens import TokenGuard
 from holdfast.app import Holdfast
+from holdfast.contrib.signals import told_of_the_end
 from holdfast.core.task import Task
 from holdfast.errors import BadOption, UnknownTask, UsageError
 from holdfast.stores.contract import Store
@@ -51,7 +52,8 @@ class TaskApi:
         async with gateway.opened():
             self._serving = make_api(gateway)
             try:
-                yield
+                with told_of_the_end(gateway.leave):
+                    yield
             finally:
                 self._serving = None
 

@@ -27,6 +27,16 @@ def read_options(query: str, readers: Readers) -> dict[str, Any]:
     return found
 
 
+def known_host(text: str) -> str:
+    """A name or an address that can be asked for: what the encoding of names refuses would not even be looked up."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        # Not shown: it may be a part of a password with an unescaped slash.
+        raise ValueError("that host cannot be: every part of a name has 1 to 63 characters") from None
+    return text
+
+
 def file(name: str, text: str) -> str:
     """The path of a file that is there."""
     if not Path(text).is_file():

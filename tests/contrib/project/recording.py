@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -68,8 +69,20 @@ class Recording(Case):
     def test_a_call_that_no_worker_could_run_is_refused(self) -> None:
         with pytest.raises(InvalidTask):
             tasks.add.using(queue_name="unknown").enqueue(1)
+        with pytest.raises(InvalidTask):
+            tasks.add.using(priority=101)
         with pytest.raises(TypeError):
             tasks.add.enqueue(object())
+
+    def test_every_priority_of_django_is_one_of_the_store(self) -> None:
+        found = [
+            self.app.handle(tasks.add.using(priority=priority).enqueue(1).id).status() for priority in (-100, 5.0, 100)
+        ]
+        assert [record.priority for record in found] == [-100, 5, 100]
+
+    def test_a_function_whose_name_no_store_takes_is_refused_where_it_is_declared(self) -> None:
+        with pytest.raises(InvalidTask, match="größe"):
+            replace(tasks.add, func=tasks.größe)
 
     def test_what_is_no_task_here_has_no_result(self) -> None:
         other = self.app.task(name="os.system")(lambda command: None).enqueue("true")

@@ -67,6 +67,7 @@ def test_cluster_has_many_hosts(scheme: str, tls: bool) -> None:
         ("redis://localhost:port", "a port must be a number"),
         ("redis://localhost:70000", "a port must be a number from 1 to 65535"),
         ("redis://", "a host is missing"),
+        ("redis://host..example", "that host cannot be"),
         ("redis://a,b", "more than one host"),
         ("redis+sentinel://a:1", "the name of the service is missing"),
         ("redis+cluster://a:1/2", "a cluster has one database only"),

@@ -12,7 +12,7 @@ from django.utils import timezone
 from holdfast.contrib.django.compat import BaseTaskBackend, InvalidTask, TaskResultDoesNotExist, task_enqueued
 from holdfast.contrib.django.known_tasks import known_tasks
 from holdfast.contrib.django.results import RUN_AFTER, new_result, note, result_of
-from holdfast.core.names import check_queue
+from holdfast.core.names import check_queue, check_type
 from holdfast.core.task import Task
 from holdfast.errors import BadName, UnknownTask
 from holdfast.producer.task_type import TaskType
@@ -59,7 +59,7 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
         return result
 
     def _call(self, task: Any) -> TaskType[..., Any]:
-        call = self.known.type_of(task).using(queue=task.queue_name, priority=task.priority)
+        call = self.known.type_of(task).using(queue=task.queue_name, priority=int(task.priority))
         if task.run_after is None:
             return call
         run_at = task.run_after if timezone.is_aware(task.run_after) else timezone.make_aware(task.run_after)
@@ -105,10 +105,11 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
     # -- checking -------------------------------------------------------------------------------------------
 
     def validate_task(self, task: Any) -> None:
-        """As every backend does, and that the store takes the queue's name."""
+        """As every backend does, and that the store takes the names of the queue and of the function."""
         super().validate_task(task)
         try:
             check_queue(task.queue_name)
+            check_type(task.module_path)
         except BadName as error:
             raise InvalidTask(str(error)) from None
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import Callable
 from inspect import iscoroutinefunction
 from traceback import format_exception
@@ -113,7 +111,7 @@ class _Attempt:
             enqueued_at=moment(claimed.created_at_ms),
             started_at=now,
             last_attempted_at=now,
-            worker_ids=[f"{socket.gethostname()}:{os.getpid()}"],
+            worker_ids=[self._run.at_work("a Django task").worker_id],
         )
         self.kwargs = kwargs
         self._given = args

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from holdfast.core.ids import MAX_PARTITION
 from holdfast.errors import BadUrl
 from holdfast.stores.redaction import hidden
-from holdfast.stores.urloptions import Readers, deadline, durability, file, number, read_options
+from holdfast.stores.urloptions import Readers, deadline, durability, file, known_host, number, read_options
 
 Kind = Literal["single", "sentinel", "cluster"]
 Durability = Literal["local", "replicated", "strict"]
@@ -118,7 +118,7 @@ def _address(text: str, kind: Kind) -> Address:
         raise ValueError(
             f"a host is missing; write {_EXAMPLES[kind]}, and escape / ? # @ in a password as %2F %3F %23 %40"
         )
-    host, port = found[0].strip("[]"), text[found.end() :]
+    host, port = known_host(found[0].strip("[]")), text[found.end() :]
     if not port:
         return Address(host, _DEFAULT_PORTS[kind])
     if not (port[0] == ":" and port[1:].isdecimal() and 1 <= int(port[1:]) <= 65_535):

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from holdfast.errors import BadUrl
 from holdfast.stores.redaction import hidden
-from holdfast.stores.urloptions import Readers, deadline, file, read_options
+from holdfast.stores.urloptions import Readers, deadline, file, known_host, read_options
 
 SCHEMES: Final = {"http": 80, "https": 443}
 #: Where the token is looked for when the URL has none.
@@ -73,7 +73,7 @@ def _place(netloc: str, default_port: int) -> tuple[str, int]:
     found = _PLACE.fullmatch(netloc)
     if not found:
         raise ValueError(f"a host, or a host and a port, is missing; write {_EXAMPLE}")
-    host, port = found[1].strip("[]"), int(found[2] or default_port)
+    host, port = known_host(found[1].strip("[]")), int(found[2] or default_port)
     if not 1 <= port <= 65_535:
         raise ValueError("a port must be a number from 1 to 65535")
     return host, port

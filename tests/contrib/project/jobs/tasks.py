@@ -70,5 +70,8 @@ async def connect_async() -> bool:
     return bool(await sync_to_async(connected)())
 
 
+def größe() -> None: ...  # noqa: PLC2401  (that is what it is for)
+
+
 def plain_function() -> str:
     return "must never run"
