@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.api.gateway import GatewaySettings
+from holdfast.api.httptools_protocol import ImpatientHttpTools
+from holdfast.api.serving import Complaints, fastest_protocol
+from holdfast.api.slow_clients import ImpatientH11
 from tests.api.setting import Client, sqlite_server
 from tests.remote.gateway_process import running_gateway
 from tests.support import eventually, run_holdfast
@@ -30,6 +37,50 @@ def test_a_server_that_is_told_to_stop_answers_those_who_wait_and_leaves(tmp_pat
             client.close()
 
 
+def test_connections_are_limited_by_the_system_and_too_many_do_no_harm(tmp_path: Path) -> None:
+    limits = ["sh", "-c", 'ulimit -Sn 64 && ulimit -Hn 256 && exec "$@"', "sh"]
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    with running_gateway(tmp_path, url, prefix=limits) as gateway, ExitStack() as stack:
+        clients = [stack.enter_context(closing(Client(gateway.port))) for _ in range(80)]
+        for client in clients:  # more than the limit was when it started
+            client.get("/healthz")
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 10))
+        clients[0].get("/healthz")
+        stack.close()
+        eventually(lambda: _answers(gateway.port), 20, "there is room again")
+        assert "Traceback" not in gateway.log()
+
+
+def _answers(port: int) -> bool:
+    with closing(Client(port)) as client:
+        try:
+            client.get("/healthz")
+        except OSError:
+            return False
+        return True
+
+
+def test_h11_reads_requests_where_there_is_no_httptools(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fastest_protocol() is ImpatientHttpTools
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    assert fastest_protocol() is ImpatientH11
+
+
+def test_what_an_event_loop_complains_of_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        loop, complaints = asyncio.get_running_loop(), Complaints()
+        for _ in range(2_048):  # as asyncio does, once a second
+            complaints(loop, {"message": "accept", "exception": OSError(errno.EMFILE, "Too many open files")})
+        complaints(loop, {"message": "something else"})
+
+    asyncio.run(scenario())
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "no descriptor is left for another connection",
+        "something else",
+    ]
+
+
 def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -44,7 +95,7 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--port", "70000"], "--port"),
-        (["--host", "no such host"], "cannot listen on"),
+        (["--host", "nowhere.invalid"], "cannot listen on"),
         (["--url", "mysql://x"], "not a store URL"),
         (["--colour", "red"], "--colour"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from click.testing import CliRunner
 
 from holdfast.bench import command, setting
 from holdfast.bench.figures import Figure, Report, at_least, at_most, percentile
+from holdfast.bench.scenarios import crowd, latency
 from holdfast.bench.table import number
-from tests.support import run_holdfast
+from tests.support import holdfast_command, run_holdfast
 
 FIGURES = {
     "bare_loop_100",
@@ -59,8 +62,55 @@ def test_a_tiny_run_with_a_real_worker_writes_every_figure(tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
 
 
+GATEWAY_FIGURES = {
+    "direct_drain",
+    "gateway_drain",
+    "gateway_drain_share",
+    *(f"gateway_enqueue_{name}" for name in ("one_sync", "one_async", "tasks", "threads", "bulk")),
+    *(f"gateway_idle_{name}" for name in ("cpu", "memory")),
+    *(f"gateway_{name}" for name in ("pickup_p50", "pickup_p99", "pickup_whole_p50", "pickup_whole_p99")),
+    *(f"gateway_due_{name}" for name in ("earliest", "p50", "p99")),
+    *(f"gateway_crowd_{name}" for name in ("cpu", "calls", "memory", "p50", "p99", "looks")),
+}
+
+
+@pytest.mark.slow
+def test_a_tiny_run_through_a_real_gateway_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = setting.Sizes(
+        tasks=500, singles=10, concurrent=50, pickups=5, due=20, due_in_s=0.5, idle_s=0.1, pollers=21, poll_s=0.5
+    )
+    monkeypatch.setattr(setting.Sizes, "quick", classmethod(lambda cls: dataclasses.replace(tiny, crowd_s=0.5)))
+    for scenario in (crowd, latency):
+        monkeypatch.setattr(scenario, "_SETTLE_S", 0.1)
+    options = ["--gateway", "--quick", "--json", "--directory", str(tmp_path)]
+    result = CliRunner().invoke(command.bench, options, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    figures = {figure["name"]: figure for figure in json.loads(result.stdout)["figures"]}
+    assert set(figures) == GATEWAY_FIGURES
+    assert all(figure["value"] > 0 for figure in figures.values() if figure["unit"] == "tasks/s")
+    assert {name for name, figure in figures.items() if figure["target"]} == {
+        "gateway_drain",
+        "gateway_crowd_cpu",
+        "gateway_crowd_calls",
+        "gateway_crowd_p99",
+    }
+    assert figures["gateway_crowd_looks"]["value"] >= 1  # the counters of the gateway are found
+    assert figures["gateway_crowd_memory"]["value"] > 10
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_crowd_that_the_system_would_not_let_in_is_refused_in_one_line() -> None:
+    limit = ["sh", "-c", 'ulimit -n 500 && exec "$@"', "sh"]
+    done = subprocess.run(
+        [*limit, *holdfast_command("bench", "--gateway")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "holdfast: 2,000 clients need 2,200 descriptors, and 500 are allowed: raise ulimit -n\n"
+
+
 @pytest.mark.parametrize(
-    "wrong", [["--tasks", "1"], ["--concurrency", "0"], ["--directory", "no/such/place"], ["extra"]]
+    "wrong",
+    [["--tasks", "1"], ["--concurrency", "0"], ["--directory", "no/such/place"], ["extra"], ["--gateway", "--full"]],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(wrong: list[str]) -> None:
     done = run_holdfast("bench", *wrong)

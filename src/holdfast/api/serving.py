@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
+from holdfast import descriptors
 from holdfast.api.app import make_api
-from holdfast.api.edge import MAX_HEAD_BYTES
 from holdfast.api.gateway import Gateway
-from holdfast.api.slow_clients import ImpatientProtocol
+from holdfast.api.slow_clients import Impatient, ImpatientH11
 from holdfast.errors import BadOption
 
 #: What is still being answered after this long is cut off.
@@ -24,6 +25,9 @@ _GRACE_SECONDS: Final = 10
 #: Longer than a client that is busy leaves its connection alone between two requests.
 _KEEP_ALIVE_SECONDS: Final = 75
 _BACKLOG: Final = 2_048
+_COMPLAIN_SECONDS: Final = 10.0
+
+log = logging.getLogger("holdfast.api")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -61,6 +65,17 @@ def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
+def fastest_protocol() -> type[Impatient]:
+    """The protocol that reads with httptools, if that is there."""
+    try:
+        import httptools  # noqa: F401
+    except ImportError:
+        return ImpatientH11
+    from holdfast.api.httptools_protocol import ImpatientHttpTools
+
+    return ImpatientHttpTools
+
+
 class GatewayServer(uvicorn.Server):
     """Serves a gateway until SIGTERM, SIGINT or `should_exit`."""
 
@@ -72,12 +87,11 @@ class GatewayServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                http=ImpatientProtocol,
+                http=fastest_protocol(),  # type: ignore[arg-type]  # each is a protocol
                 ws="none",
                 backlog=_BACKLOG,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
-                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             )
         )
         self._gateway = gateway
@@ -114,9 +128,27 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+class Complaints:
+    """What an event loop cannot tell anybody; that no descriptor is left, not as often as it would like to."""
+
+    def __init__(self) -> None:
+        self._told_at = -_COMPLAIN_SECONDS
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """As an exception handler of the loop."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in {errno.EMFILE, errno.ENFILE}:
+            loop.default_exception_handler(context)
+        elif loop.time() - self._told_at >= _COMPLAIN_SECONDS:
+            self._told_at = loop.time()
+            log.error("no descriptor is left for another connection: raise the limit (ulimit -n), or add a gateway")
+
+
 async def serve(gateway: Gateway, listener: socket.socket) -> None:
     """Answers requests until it is told to stop; for a process that does nothing else."""
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its warnings tell only that a client sent nonsense
+    asyncio.get_running_loop().set_exception_handler(Complaints())
+    descriptors.allow_many()
     async with gateway.opened():
         _spare_the_collector()
         await GatewayServer(gateway).serve([listener])

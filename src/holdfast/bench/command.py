@@ -30,6 +30,7 @@ from holdfast.bench.setting import Setting, Sizes
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of the worker.")
 @click.option("--quick", is_flag=True, help="A tenth of everything: a look, not a comparison.")
 @click.option("--full", is_flag=True, help="Also a backlog of 1,000,000 tasks; takes minutes.")
+@click.option("--gateway", is_flag=True, help="Measure a gateway over the store instead, and 2,000 clients that wait.")
 @click.option(
     "--directory",
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
@@ -46,6 +47,7 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
     concurrency: int,
     quick: bool,
     full: bool,
+    gateway: bool,
     directory: Path | None,
     output: Path | None,
     as_json: bool,
@@ -54,6 +56,8 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
 
     It reports and never judges: it exits with 0 whether or not a target is met.
     """
+    if gateway and (full or store == "redis-cluster"):
+        raise click.UsageError("--gateway goes with neither --full nor --store redis-cluster")
     sizes = dataclasses.replace(Sizes.quick() if quick else Sizes(), concurrency=concurrency)
     if tasks is not None:
         sizes = dataclasses.replace(sizes, tasks=tasks, bare=min(tasks, sizes.bare))
@@ -61,7 +65,7 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
         tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place,
         _own_store(store, Path(place)) if url is None else nullcontext(_Own(url)) as own,
     ):
-        report = _run(Setting(Path(place), sizes, own.url, own.described, own.beside), full=full)
+        report = _run(Setting(Path(place), sizes, own.url, own.described, own.beside), full=full, gateway=gateway)
     if output is not None:
         output.write_bytes(report.as_json())
     _show(report, as_json=as_json)
@@ -89,10 +93,10 @@ def _own_store(store: str, place: Path) -> Iterator[_Own]:
         yield _Own(url, server.described, beside)
 
 
-def _run(setting: Setting, *, full: bool) -> Report:
+def _run(setting: Setting, *, full: bool, gateway: bool) -> Report:
     from rich.console import Console
 
-    from holdfast.bench.runner import run
+    from holdfast.bench.runner import run, run_gateway
 
     console = Console(stderr=True)
     with console.status("") as status:
@@ -102,7 +106,7 @@ def _run(setting: Setting, *, full: bool) -> Report:
             if not console.is_terminal:
                 console.print(f"{text} …")
 
-        return asyncio.run(run(setting, full=full, tell=tell))
+        return asyncio.run(run_gateway(setting, tell=tell) if gateway else run(setting, full=full, tell=tell))
 
 
 def _show(report: Report, *, as_json: bool) -> None:

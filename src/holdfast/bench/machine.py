@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.version import __version__
 
-_PACKAGES = ("apsw", "msgspec", "uvloop")
+_PACKAGES = ("apsw", "httptools", "msgspec", "uvloop")
 
 
 def machine(directory: Path) -> dict[str, str | int]:

@@ -1,4 +1,4 @@
-"""A real worker, started by the command line, and what the system says of its processes."""
+"""Real workers and gateways, started by the command line, and what the system says of their processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,15 +17,16 @@ _STOP_S = 30
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
-class MeasuredWorker:
-    """A `holdfast worker` with its children."""
+class MeasuredProcess:
+    """A `holdfast` process with its children."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._name = name
         self._process = process
         self._log = log
 
     def pids(self) -> list[int]:
-        """The supervisor and all that descends from it."""
+        """The process and all that descends from it."""
         parents = {pid: int(fields[1]) for pid, fields in _processes()}
         family = [self._process.pid]
         for pid in family:
@@ -44,28 +45,33 @@ class MeasuredWorker:
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def check(self) -> None:
-        """Refuses to go on when the worker has ended."""
+        """Refuses to go on when it has ended."""
         if self._process.poll() is not None:
             last = self._log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise StoreUnavailable(f"the worker ended with {self._process.returncode}: {' '.join(last)}")
+            raise StoreUnavailable(f"the {self._name} ended with {self._process.returncode}: {' '.join(last)}")
 
 
 @contextmanager
-def measured_worker(url: str, queue: str, concurrency: int, directory: Path) -> Iterator[MeasuredWorker]:
+def measured_worker(url: str, queue: str, concurrency: int, directory: Path) -> Iterator[MeasuredProcess]:
     """One worker with one child on this queue; it is gone after the block."""
-    log = directory / f"worker-{queue}.txt"
-    command = [sys.executable, "-m", "holdfast", "worker", REFERENCE, "--queues", queue]
-    command += ["--concurrency", str(concurrency), "--processes", "1"]
+    words = ["worker", REFERENCE, "--queues", queue, "--concurrency", str(concurrency), "--processes", "1"]
+    with measured(words, url, directory / f"worker-{queue}.txt") as worker:
+        yield worker
+
+
+@contextmanager
+def measured(words: Sequence[str], url: str, log: Path) -> Iterator[MeasuredProcess]:
+    """A command of `holdfast` on this store; it is gone after the block."""
     with log.open("wb") as sink:
         process = subprocess.Popen(  # noqa: S603
-            command,
+            [sys.executable, "-m", "holdfast", *words],
             env={**os.environ, "HOLDFAST_URL": url},
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     try:
-        yield MeasuredWorker(process, log)
+        yield MeasuredProcess(words[0], process, log)
     finally:
         _end(process)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.bench.figures import Figure, Report
+from holdfast.bench.gateways import measured_gateway
 from holdfast.bench.machine import machine, versions
 from holdfast.bench.scenarios import (
     backlog,
     bare_loop,
+    crowd,
     delayed,
     drain,
     enqueue,
@@ -16,12 +18,15 @@ from holdfast.bench.scenarios import (
     latency,
     priorities,
     strangers,
+    through_gateway,
 )
 from holdfast.bench.setting import Setting
 from holdfast.bench.targets import with_targets
 
+Tell = Callable[[str], None]
 
-async def run(setting: Setting, *, full: bool, tell: Callable[[str], None]) -> Report:
+
+async def run(setting: Setting, *, full: bool, tell: Tell) -> Report:
     """Measures everything, one scenario after the other, and tells which one it is at."""
     tell("bare loop of reserve and ack on the store")
     figures = await bare_loop.measure(setting)
@@ -48,6 +53,23 @@ async def run(setting: Setting, *, full: bool, tell: Callable[[str], None]) -> R
     tell("tasks behind those of a type that nobody knows")
     figures += await strangers.measure(setting)
     return _report(setting, figures, full=full)
+
+
+async def run_gateway(setting: Setting, *, tell: Tell) -> Report:
+    """Measures a gateway, and beside it, for comparison, a worker that does without."""
+    crowd.check(setting.sizes.pollers)
+    tell(f"one worker drains {setting.sizes.tasks:,} tasks, without a gateway")
+    direct = await drain.drain(setting, "direct", setting.sizes.tasks)
+    async with measured_gateway(setting) as gateway:
+        tell("the same through a gateway")
+        figures = await through_gateway.measure_drain(gateway.setting, direct.rate)
+        tell("producers enqueue through it")
+        figures += await through_gateway.measure_enqueue(gateway.setting)
+        tell("an idle worker behind it: pickup, tasks due at once")
+        figures += await through_gateway.measure_latency(gateway.setting)
+        tell(f"{setting.sizes.pollers:,} clients wait at it")
+        figures += await crowd.measure(gateway)
+    return _report(setting, figures, full=False)
 
 
 def _report(setting: Setting, figures: list[Figure], *, full: bool) -> Report:

@@ -58,7 +58,7 @@ def _redis_program() -> str:
 @contextmanager
 def _redis(binary: str, directory: Path, more: str = "") -> Iterator[int]:
     """The port of a Redis server."""
-    port = _free_port()
+    port = free_port()
     # A rewrite of the file, due after some hundred thousand tasks, would take a core from whatever is measured then.
     file = "--appendonly yes --appendfsync everysec --auto-aof-rewrite-percentage 0"
     words = f"--port {port} --bind 127.0.0.1 --save {file} {more} --dir".split()
@@ -103,7 +103,7 @@ def postgres_server(directory: Path) -> Iterator[str]:
     )
     if made.returncode:
         raise StoreUnavailable(f"initdb: {made.stderr.strip()}")
-    port = _free_port()
+    port = free_port()
     safe = [word for name in ("fsync", "full_page_writes", "synchronous_commit") for word in ("-c", f"{name}=on")]
     words = ["-D", str(place / "data"), "-k", str(place), "-h", "127.0.0.1", "-p", str(port), *safe]
     command = [_postgres_program("postgres"), *words]
@@ -156,7 +156,7 @@ def _postgres_program(name: str) -> str:
     return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Low enough for a member of a Redis Cluster, which listens 10,000 ports higher too."""
     while True:
         port = random.randrange(20_000, 50_000)  # noqa: S311  # No secret.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.app import Holdfast
-from holdfast.bench.processes import MeasuredWorker, measured_worker
+from holdfast.bench.processes import MeasuredProcess, measured_worker
 from holdfast.bench.tasks import BenchTasks, declare
 from holdfast.core.task import FINAL_STATES, Task
 from holdfast.errors import ResultTimeout
@@ -36,12 +36,27 @@ class Sizes:
     #: So many low ones wait at least while high ones are picked up.
     low: int = 100_000
     backlog: int = 1_000_000
+    #: Clients that wait at a gateway, each for so long, over connections of their own.
+    pollers: int = 2_000
+    poll_s: float = 20.0
+    crowd_s: float = 30.0
     concurrency: int = 200
 
     @classmethod
     def quick(cls) -> Sizes:
         """A tenth of it: good for a look, too short for a comparison."""
-        return cls(tasks=20_000, bare=20_000, singles=500, concurrent=3_000, pickups=60, idle_s=3.0, low=10_000)
+        return cls(
+            tasks=20_000,
+            bare=20_000,
+            singles=500,
+            concurrent=3_000,
+            pickups=60,
+            idle_s=3.0,
+            low=10_000,
+            pollers=200,
+            poll_s=5.0,
+            crowd_s=5.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +98,7 @@ class Setting:
             yield app, declare(app)
 
     @contextmanager
-    def worker(self, scenario: str) -> Iterator[MeasuredWorker]:
+    def worker(self, scenario: str) -> Iterator[MeasuredProcess]:
         """A real worker on the scenario's queue."""
         url, queue = self.store_url(scenario), self.queue(scenario)
         with measured_worker(url, queue, self.sizes.concurrency, self.directory) as worker:
@@ -94,7 +109,7 @@ class Setting:
         return f"bench-{self.directory.name[-8:]}-{scenario}"
 
 
-async def finished(store: Store, task_ids: Sequence[str], worker: MeasuredWorker) -> list[Task]:
+async def finished(store: Store, task_ids: Sequence[str], worker: MeasuredProcess) -> list[Task]:
     """These tasks, once all of them have ended."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:

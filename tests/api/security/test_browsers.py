@@ -44,7 +44,7 @@ def test_a_page_of_another_site_changes_nothing(headers: dict[str, str], gate: G
         ("DELETE", "/v1/schedules/s", None),
         ("OPTIONS", ENQUEUE, None),
         ("PATCH", ENQUEUE, None),
-        ("ODD", ENQUEUE, None),
+        ("PROPFIND", ENQUEUE, None),
     ):
         answer = admin.send(method, path, body, headers)
         assert (method, answer.status) == (method, 403)

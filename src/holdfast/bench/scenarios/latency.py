@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.bench.figures import Figure, percentile
-from holdfast.bench.processes import MeasuredWorker
+from holdfast.bench.processes import MeasuredProcess
 from holdfast.bench.setting import Setting, finished
 from holdfast.bench.tasks import BenchTasks
 from holdfast.core.task import Task
@@ -31,13 +31,13 @@ async def measure(setting: Setting) -> list[Figure]:
             return figures + await _due(setting, store, app, tasks, worker)
 
 
-async def _warm_up(store: Store, tasks: BenchTasks, worker: MeasuredWorker) -> None:
+async def _warm_up(store: Store, tasks: BenchTasks, worker: MeasuredProcess) -> None:
     handle = await tasks.started.aenqueue()
     await finished(store, [handle.task_id], worker)
     await asyncio.sleep(_SETTLE_S)
 
 
-async def _idle(setting: Setting, worker: MeasuredWorker) -> list[Figure]:
+async def _idle(setting: Setting, worker: MeasuredProcess) -> list[Figure]:
     begin, used = time.perf_counter(), worker.cpu_seconds()
     await asyncio.sleep(setting.sizes.idle_s)
     share = 100 * (worker.cpu_seconds() - used) / (time.perf_counter() - begin)
@@ -47,7 +47,7 @@ async def _idle(setting: Setting, worker: MeasuredWorker) -> list[Figure]:
     ]
 
 
-async def _pickup(setting: Setting, store: Store, tasks: BenchTasks, worker: MeasuredWorker) -> list[Figure]:
+async def _pickup(setting: Setting, store: Store, tasks: BenchTasks, worker: MeasuredProcess) -> list[Figure]:
     """From the moment when enqueue returned to the first line of the task, and from when it was called."""
     called, returned, task_ids = list[float](), list[float](), list[str]()
     for _ in range(setting.sizes.pickups):
@@ -68,7 +68,7 @@ async def _pickup(setting: Setting, store: Store, tasks: BenchTasks, worker: Mea
 
 
 async def _due(
-    setting: Setting, store: Store, app: Holdfast, tasks: BenchTasks, worker: MeasuredWorker
+    setting: Setting, store: Store, app: Holdfast, tasks: BenchTasks, worker: MeasuredProcess
 ) -> list[Figure]:
     """Many tasks with one due moment ahead: how late each started, and whether one was early."""
     due = datetime.now(UTC) + timedelta(seconds=setting.sizes.due_in_s)

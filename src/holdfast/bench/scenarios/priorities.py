@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.bench.figures import Figure, percentile
 from holdfast.bench.filling import fill, new_ids
-from holdfast.bench.processes import MeasuredWorker
+from holdfast.bench.processes import MeasuredProcess
 from holdfast.bench.setting import Setting, finished
 from holdfast.bench.tasks import BenchTasks
 from holdfast.core.priority import ORDERS, Order, step_of
@@ -52,13 +52,13 @@ async def _measure(setting: Setting, order: Order) -> list[Figure]:
     ]
 
 
-async def _under_load(store: Store, queue: str, worker: MeasuredWorker) -> None:
+async def _under_load(store: Store, queue: str, worker: MeasuredProcess) -> None:
     while not await _count(store, queue, State.SUCCEEDED):
         worker.check()
         await asyncio.sleep(_POLL_S)
 
 
-async def _pickups(setting: Setting, store: Store, tasks: BenchTasks, worker: MeasuredWorker) -> list[float]:
+async def _pickups(setting: Setting, store: Store, tasks: BenchTasks, worker: MeasuredProcess) -> list[float]:
     """From the moment when enqueue returned to the first line of the task, in milliseconds."""
     urgent = tasks.started.using(priority=_HIGH)
     returned, task_ids = list[float](), list[str]()

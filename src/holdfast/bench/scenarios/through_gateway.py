@@ -1,0 +1,40 @@
+"""What workers and producers are told to do in other scenarios, behind a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.bench.figures import Figure
+from holdfast.bench.scenarios import drain, enqueue, latency
+from holdfast.bench.setting import Setting
+
+
+async def measure_drain(setting: Setting, direct_rate: float) -> list[Figure]:
+    """The drain rate, and its share of that of the same worker without a gateway."""
+    drained = await drain.drain(setting, "drain", setting.sizes.tasks)
+    share = 100 * drained.rate / direct_rate
+    title = f"drain of {setting.sizes.tasks:,} tasks, one child"
+    return [
+        Figure("direct_drain", f"no gateway: {title}", direct_rate, "tasks/s"),
+        *_behind([Figure("drain", title, drained.rate, "tasks/s")]),
+        Figure("gateway_drain_share", "drain against no gateway", share, "%"),
+    ]
+
+
+async def measure_enqueue(setting: Setting) -> list[Figure]:
+    """One by one, concurrently and in bulk."""
+    return _behind(await enqueue.measure(setting))
+
+
+async def measure_latency(setting: Setting) -> list[Figure]:
+    """An idle worker's pickup, and tasks due at once."""
+    return _behind(await latency.measure(setting))
+
+
+def _behind(figures: Iterable[Figure]) -> list[Figure]:
+    return [
+        msgspec.structs.replace(figure, name=f"gateway_{figure.name}", title=f"gateway: {figure.title}")
+        for figure in figures
+    ]
