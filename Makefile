@@ -8,10 +8,10 @@ TESTS ?= tests
 # Tests of faults wait more than they compute: more of them than cores may run side by side.
 TEST_PROCESSES ?= 3
 STORE ?= sqlite
-BENCH_JSON := bench-results/$(STORE).json
+BENCH_JSON := bench-results/$(STORE)$(findstring -gateway,$(BENCH_OPTIONS)).json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chaos format docs services install clean
+.PHONY: help demo test check bench chaos fuzz format docs services install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +33,11 @@ bench: $(STAMP) ## rates and latencies with real workers (STORE=redis for anothe
 	@mkdir -p $(dir $(BENCH_JSON))
 	@$(BIN)/holdfast bench --store $(STORE) --output $(BENCH_JSON) $(BENCH_OPTIONS)
 
-chaos: $(STAMP) services ## faults under load, every promise checked (COUNT=20 SEED=1 DEPLOYMENT=cluster|sentinel|single|postgres|patroni)
+chaos: $(STAMP) services ## faults under load, every promise checked (COUNT=20 SEED=1 DEPLOYMENT=cluster|sentinel|single|postgres|patroni|gateway)
 	@$(BIN)/python -m chaos --count $(or $(COUNT),20) --deployment $(or $(DEPLOYMENT),cluster) $(if $(SEED),--seed $(SEED)) $(CHAOS_OPTIONS)
+
+fuzz: $(STAMP) services ## requests made from the OpenAPI document, every answer checked (STORE=sqlite|redis|postgres REQUESTS=20000 SEED=1)
+	@$(BIN)/python -m tests.api.fuzz --store $(STORE) --requests $(or $(REQUESTS),20000) $(if $(SEED),--seed $(SEED)) $(FUZZ_OPTIONS)
 
 format: $(STAMP) ## rewrites the code as `make check` wants it
 	$(BIN)/ruff check --fix

@@ -50,6 +50,13 @@ def test_every_route_is_described() -> None:
             assert operation["responses"]["default"]
 
 
+def test_an_address_that_names_something_says_that_it_may_not_be_there() -> None:
+    for path, item in DOCUMENT["paths"].items():
+        for operation in item.values():
+            expected = any(part in path for part in ("{task_id}", "{name}", "{worker_id}"))
+            assert ("404" in operation["responses"]) == (expected or operation["tags"] == ["store"]), path
+
+
 def test_every_reference_leads_somewhere() -> None:
     def references(value: Any) -> set[str]:
         if isinstance(value, dict):

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.api.bounds import bounded
 from holdfast.api.examples import EXAMPLES
 from holdfast.api.routing import OneOf, Route
 from holdfast.version import __version__
-from holdfast.wire import problems, shapes
+from holdfast.wire import patterns, problems, shapes
 from holdfast.wire.problems import Kind, Problem
 
 _REF: Final = "#/components/schemas/{name}"
@@ -28,10 +29,24 @@ _KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "Makes a repeat of the request known as one, where the client gives no id of its own.",
-    "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,200}$"},
+    "schema": {"type": "string", "pattern": patterns.VISIBLE},
 }
 #: Routes that make something and so heed the key.
 _KEYED: Final = frozenset({"enqueue", "enqueue_many", "reserve", "run_schedule"})
+
+#: Refusals that have to do with a part of the address.
+_OF_PART: Final[dict[str, list[Kind]]] = {
+    "task_id": [problems.UNKNOWN_TASK],
+    "name": [problems.UNKNOWN_SCHEDULE, problems.REFUSED],
+    "worker_id": [problems.UNKNOWN_WORKER],
+    "queue": [],
+}
+_OF_ROUTE: Final = {
+    "enqueue": [problems.REQUEST_CONFLICT, problems.STORE_FULL],
+    "enqueue_many": [problems.STORE_FULL],
+    "run_schedule": [problems.STORE_FULL],
+    "store_enqueue": [problems.STORE_FULL],
+}
 
 
 def openapi(routes: Sequence[Route]) -> dict[str, Any]:
@@ -58,20 +73,14 @@ class _Schemas:
     def __init__(self, routes: Sequence[Route]) -> None:
         kinds = [kind for route in routes for whole in (route.takes, route.gives) for kind in _kinds(whole)]
         kinds += [Problem, *_PARTS.values()]
-        made, self.components = _lenient(msgspec.json.schema_components(kinds, ref_template=_REF))
+        made, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+        self.components = bounded(components)
         self._made = list(zip(kinds, made, strict=True))
 
     def of(self, whole: Any) -> dict[str, Any]:
         """The schema of what a route takes or gives."""
         found = [next(schema for kind, schema in self._made if kind is wanted) for wanted in _kinds(whole)]
         return found[0] if len(found) == 1 else {"oneOf": found}
-
-
-def _lenient(schema: Any) -> Any:
-    """The schema without the demand that what is meant as a set is sent as one: twice the same is once."""
-    if isinstance(schema, dict):
-        return {key: _lenient(value) for key, value in schema.items() if key != "uniqueItems"}
-    return type(schema)(map(_lenient, schema)) if isinstance(schema, (list, tuple)) else schema
 
 
 def _kinds(whole: Any) -> list[Any]:
@@ -141,15 +150,15 @@ def _refusals(route: Route) -> list[Kind]:
     """The problems that are to be expected."""
     kinds = [problems.STORE_UNAVAILABLE]
     if not route.rule.public:
-        kinds += [problems.UNAUTHORIZED, problems.FORBIDDEN, problems.TOO_MANY_REQUESTS]
-    if route.takes is not None:
+        kinds += [problems.UNAUTHORIZED, problems.FORBIDDEN, problems.TOO_MANY_REQUESTS, problems.STALE_MAP]
+    if route.takes is not None or "{" in route.path:
         kinds.append(problems.INVALID)
     if route.takes is not None and not route.reads_query:
         kinds += [problems.BAD_JSON, problems.BODY_TOO_LARGE, problems.MEDIA_TYPE_NOT_SUPPORTED]
-    if "{task_id}" in route.path:
-        kinds.append(problems.UNKNOWN_TASK)
+    for part in _IN_PATH.findall(route.path):
+        kinds += _OF_PART[part]
     if "{task_id}" in route.path and route.method == "POST":
         kinds += [problems.STALE_CLAIM, problems.REFUSED]
-    if route.name == "enqueue":
-        kinds.append(problems.REQUEST_CONFLICT)
-    return kinds
+    if route.tag == "store":
+        kinds += [problems.NOT_FOUND, problems.STALE_EPOCH]
+    return kinds + _OF_ROUTE.get(route.name, [])

@@ -34,6 +34,7 @@ from holdfast.stores.contract import (
     WorkerRecord,
 )
 from holdfast.stores.contract import Reserve as ReserveRequest
+from holdfast.wire.limits import LARGEST_EXACT
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -68,7 +69,7 @@ class StoreCall(Generic[Q, A]):
 
 
 #: Of epochs and versions: more than any clock, and still exact wherever numbers are floats.
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST_EXACT)]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,9 @@ from msgspec import UNSET, Meta, UnsetType, field
 from holdfast.core.priority import Order
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.core.task import State
+from holdfast.stores.contract import MAX_BATCH
+from holdfast.wire.limits import LARGEST_COUNT, LONGEST_CURSOR, MAX_BULK, MAX_QUEUES, MAX_TYPES
+from holdfast.wire.patterns import DURATION
 from holdfast.wire.shapes import (
     Body,
     Duration,
@@ -19,6 +22,8 @@ from holdfast.wire.shapes import (
     Reason,
     RetryBody,
     TaskId,
+    TimeLimit,
+    Ttl,
     TypeName,
 )
 
@@ -36,9 +41,9 @@ class DeadFilter(Body, frozen=True, kw_only=True):
 class ReplayBody(Body, frozen=True, kw_only=True):
     """Either these dead letters or those that match, at most `limit`, and not more than `rate` a second."""
 
-    task_ids: Annotated[list[TaskId], Meta(max_length=1_000)] | UnsetType = UNSET
+    task_ids: Annotated[list[TaskId], Meta(max_length=MAX_BATCH)] | UnsetType = UNSET
     filter: DeadFilter | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    limit: Annotated[int, Meta(ge=1, le=MAX_BULK)] = 1_000
     rate: Annotated[float, Meta(gt=0)] | None = None
 
 
@@ -55,26 +60,26 @@ class OrderBody(Body, frozen=True, kw_only=True):
     """What priority is worth in a queue."""
 
     order: Order
-    step: Duration | None = None
+    step: TimeLimit | None = None
 
 
 class ConcurrencyBody(Body, frozen=True, kw_only=True):
     """Tasks at once in each process; null: as it was started."""
 
-    concurrency: Annotated[int, Meta(ge=1, le=1_000)] | None
+    concurrency: Annotated[int, Meta(ge=1, le=MAX_BATCH)] | None
 
 
 class AnnounceBody(Body, frozen=True, kw_only=True):
     """What a worker says of itself, again before `ttl` is over; a `ttl` of 0 takes it off the list."""
 
-    queues: Annotated[list[Queue], Meta(max_length=64)]
-    types: Annotated[list[TypeName], Meta(max_length=10_000)]
+    queues: Annotated[list[Queue], Meta(max_length=MAX_QUEUES)]
+    types: Annotated[list[TypeName], Meta(max_length=MAX_TYPES)]
     concurrency: Annotated[int, Meta(ge=0, le=1_000_000)] = 1
     running: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     host: Id = "unknown"
-    pid: Annotated[int, Meta(ge=0, le=2**40)] = 0
+    pid: Annotated[int, Meta(ge=0, le=LARGEST_COUNT)] = 0
     version: Id = "unknown"
-    ttl: Duration = "60s"
+    ttl: Ttl = "60s"
 
 
 class ScheduleBody(Body, frozen=True, kw_only=True):
@@ -86,9 +91,9 @@ class ScheduleBody(Body, frozen=True, kw_only=True):
     priority: Priority = 0
     headers: dict[str, str] = field(default_factory=dict)
     retry: RetryBody | UnsetType = UNSET
-    timeout: Duration | UnsetType = UNSET
-    hard_timeout: Duration | UnsetType = UNSET
-    expires: Duration | UnsetType = UNSET
+    timeout: TimeLimit | UnsetType = UNSET
+    hard_timeout: TimeLimit | UnsetType = UNSET
+    expires: TimeLimit | UnsetType = UNSET
     cron: Annotated[str, Meta(max_length=500)] | None = None
     every: Duration | None = None
     timezone: Annotated[str, Meta(max_length=100)] | None = None
@@ -104,7 +109,7 @@ class ScheduleBody(Body, frozen=True, kw_only=True):
 class TaskQuery(Body, frozen=True, kw_only=True):
     """How long to wait for the end of the task."""
 
-    wait: Annotated[str, Meta(extra_json_schema={"pattern": r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)?$"})] = "0s"
+    wait: Annotated[str, Meta(extra_json_schema={"pattern": DURATION})] = "0s"
 
 
 class TasksQuery(Body, frozen=True, kw_only=True):
@@ -115,21 +120,21 @@ class TasksQuery(Body, frozen=True, kw_only=True):
     type: TypeName | None = None
     worker_id: Id | None = None
     error_type: Id | None = None
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
-    cursor: Annotated[str, Meta(max_length=200)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 50
+    cursor: Annotated[str, Meta(max_length=LONGEST_CURSOR)] | None = None
 
 
 class DeadQuery(DeadFilter, frozen=True, kw_only=True):
     """Which dead letters, and which page of them."""
 
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
-    cursor: Annotated[str, Meta(max_length=200)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 50
+    cursor: Annotated[str, Meta(max_length=LONGEST_CURSOR)] | None = None
 
 
 class NextQuery(Body, frozen=True, kw_only=True):
     """How many ticks."""
 
-    count: Annotated[int, Meta(ge=1, le=1_000)] = 5
+    count: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 5
 
 
 class ScaleQuery(Body, frozen=True, kw_only=True):

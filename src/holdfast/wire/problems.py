@@ -76,6 +76,7 @@ HEAD_TOO_LARGE: Final = Kind("head-too-large", 431, "The headers are over the si
 INVALID: Final = Kind("invalid", 422, "The request does not fit what this address takes")
 TOO_MANY_REQUESTS: Final = Kind("too-many-requests", 429, "Too many requests", retry_after=1)
 INTERNAL: Final = Kind("internal", 500, "Something went wrong here; the log of the gateway says what")
+BUSY: Final = Kind("busy", 503, "Too much is sent to this gateway at once", errors.StoreUnavailable, 1)
 SHUTTING_DOWN: Final = Kind("shutting-down", 503, "The gateway is shutting down", errors.StoreUnavailable, 1)
 
 # -- of error classes --------------------------------------------------------------------------------------------
@@ -85,11 +86,16 @@ TOO_DEEP: Final = Kind("payload-too-deep", 413, "Arguments or result nested too 
 REQUEST_CONFLICT: Final = Kind("request-conflict", 409, "The id stands for another task", errors.RequestConflict)
 REFUSED: Final = Kind("refused", 409, "Its state does not allow that", errors.Refused)
 STORE_UNAVAILABLE: Final = Kind("store-unavailable", 503, "The store is away", errors.StoreUnavailable, 1)
+UNKNOWN_SCHEDULE: Final = Kind("unknown-schedule", 404, "No such schedule", errors.UnknownSchedule)
+UNKNOWN_WORKER: Final = Kind("unknown-worker", 404, "No such worker", errors.UnknownWorker)
+STORE_FULL: Final = Kind("store-full", 507, "No room for new tasks", errors.StoreFull, 10)
+STALE_EPOCH: Final = Kind("stale-epoch", 409, "Another process holds this duty", errors.StaleEpoch)
+STALE_MAP: Final = Kind("stale-map", 409, "Routed by an old partition map", errors.StaleMap, 1)
 
 KINDS: Final = (
     UNKNOWN_TASK,
-    Kind("unknown-schedule", 404, "No such schedule", errors.UnknownSchedule),
-    Kind("unknown-worker", 404, "No such worker", errors.UnknownWorker),
+    UNKNOWN_SCHEDULE,
+    UNKNOWN_WORKER,
     Kind("unknown-token", 404, "No such token", errors.UnknownToken),
     Kind("not-genuine", 422, "Not signed or encrypted as asked for", errors.NotGenuine),
     Kind("unknown-key", 422, "Signed or encrypted with another key", errors.UnknownKey),
@@ -107,11 +113,11 @@ KINDS: Final = (
     Kind("usage", 422, "The call is wrong", errors.UsageError),
     Kind("durability-unknown", 503, "Recorded, not yet confirmed", errors.DurabilityUnknown, 1),
     STORE_UNAVAILABLE,
-    Kind("store-full", 507, "No room for new tasks", errors.StoreFull, 10),
+    STORE_FULL,
     Kind("store-too-new", 500, "The store was made by a newer version", errors.StoreTooNew),
     Kind("store-corrupt", 500, "The data of the store is damaged", errors.StoreCorrupt),
-    Kind("stale-epoch", 409, "Another process holds this duty", errors.StaleEpoch),
-    Kind("stale-map", 409, "Routed by an old partition map", errors.StaleMap, 1),
+    STALE_EPOCH,
+    STALE_MAP,
     Kind("store", 500, "The store could not do it", errors.StoreError),
     STALE_CLAIM,
     NO_HTTP,
@@ -129,6 +135,7 @@ KINDS: Final = (
     INVALID,
     TOO_MANY_REQUESTS,
     INTERNAL,
+    BUSY,
     SHUTTING_DOWN,
 )
 

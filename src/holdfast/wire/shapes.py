@@ -3,32 +3,56 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from holdfast.core.durations import LONGEST_MS
 from holdfast.core.priority import HIGHEST, LOWEST
+from holdfast.core.retry import MAX_ATTEMPTS
+from holdfast.stores.contract import MAX_BATCH
+from holdfast.wire import limits, patterns
 
-_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}$"
 
-#: Only for the document: core/durations.py says more clearly what is wrong.
-_DURATION: Final = r"^([0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m|h)){1,3}$"
+def _whole(pattern: str, description: str | None = None) -> Meta:
+    """All of the text fits: in Python, `$` is also before a newline at the end, in JSON Schema it is not."""
+    return Meta(
+        pattern=pattern.removesuffix("$") + r"\Z", description=description, extra_json_schema={"pattern": pattern}
+    )
 
-TaskId = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$", description="32 hex digits, as enqueue gives them.")]
-Queue = Annotated[str, Meta(pattern=_NAME, description="The name of a queue.")]
-TypeName = Annotated[str, Meta(pattern=_NAME, description="The name of a task type.")]
-RequestId = Annotated[
-    str, Meta(pattern=r"^[\x21-\x7e]{1,200}$", description="The same one in a queue gives the same task.")
+
+TaskId = Annotated[str, _whole(patterns.TASK_ID, "32 hex digits, as enqueue gives them.")]
+Queue = Annotated[str, _whole(patterns.NAME, "The name of a queue.")]
+TypeName = Annotated[str, _whole(patterns.NAME, "The name of a task type.")]
+RequestId = Annotated[str, _whole(patterns.VISIBLE, "The same one in a queue gives the same task.")]
+Id = Annotated[str, _whole(patterns.ID)]
+ErrorType = Annotated[
+    str, Meta(min_length=1, max_length=limits.LONGEST_ID, description="The class of an error, with its module.")
 ]
-Id = Annotated[str, Meta(min_length=1, max_length=200)]
 Token = Annotated[str, Meta(min_length=1, max_length=300, description="The token of the claim, as reserve gave it.")]
 Reason = Annotated[str, Meta(min_length=1, max_length=500)]
 Priority = Annotated[int, Meta(ge=LOWEST, le=HIGHEST, description="Higher is sooner.")]
 Duration = Annotated[
-    Annotated[float, Meta(ge=0, le=LONGEST_MS / 1000)] | Annotated[str, Meta(extra_json_schema={"pattern": _DURATION})],
+    Annotated[float, Meta(ge=0, le=LONGEST_MS / 1000)]
+    | Annotated[str, Meta(extra_json_schema={"pattern": patterns.DURATION})],
     Meta(description='Seconds, or text such as "250ms", "30s", "10m", "1h30m".', examples=["30s", 1.5]),
+]
+TimeLimit = Annotated[
+    Annotated[float, Meta(ge=0.001, le=LONGEST_MS / 1000)]
+    | Annotated[str, Meta(extra_json_schema={"pattern": patterns.TIME_LIMIT})],
+    Meta(description='Seconds, or text such as "30s", "10m", "2h"; not zero.', examples=["5m", 90]),
+]
+Lease = Annotated[
+    Annotated[float, Meta(ge=limits.SHORTEST_LEASE_MS / 1000, le=limits.LONGEST_LEASE_MS / 1000)]
+    | Annotated[str, Meta(extra_json_schema={"pattern": patterns.LEASE})],
+    Meta(description='From half a second to a day: seconds, or text such as "30s", "5m".', examples=["30s", 60]),
+]
+#: How long somebody is believed to live.
+Ttl = Annotated[
+    Annotated[float, Meta(ge=0, le=limits.LONGEST_TTL_MS / 1000)]
+    | Annotated[str, Meta(extra_json_schema={"pattern": patterns.TTL})],
+    Meta(description='Up to an hour: seconds, or text such as "60s", "5m".', examples=["60s", 90]),
 ]
 Time = Annotated[datetime, Meta(tz=True, description="With its offset: 2030-01-31T09:00:00+01:00.")]
 Json = Annotated[Raw, Meta(description="Any JSON value; kept byte for byte.")]
@@ -51,12 +75,12 @@ class Nothing(Body, frozen=True, kw_only=True):
 class RetryBody(Body, frozen=True, kw_only=True):
     """How a task is retried; what is left out is as usual."""
 
-    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 5
     base: Duration = "30s"
     cap: Duration = "30m"
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    give_up_on: Annotated[tuple[Id, ...], Meta(max_length=100)] = ()
-    retry_on: Annotated[tuple[Id, ...], Meta(max_length=100)] = ()
+    give_up_on: Annotated[tuple[ErrorType, ...], Meta(max_length=limits.MAX_ERROR_TYPES)] = ()
+    retry_on: Annotated[tuple[ErrorType, ...], Meta(max_length=limits.MAX_ERROR_TYPES)] = ()
     dead_letter: bool = True
 
 
@@ -73,15 +97,15 @@ class TaskBody(Body, frozen=True, kw_only=True):
     run_at: Time | UnsetType = UNSET
     headers: dict[str, str] | UnsetType = UNSET
     retry: RetryBody | UnsetType = UNSET
-    timeout: Duration | UnsetType = UNSET
-    hard_timeout: Duration | UnsetType = UNSET
-    expires: Duration | UnsetType = UNSET
+    timeout: TimeLimit | UnsetType = UNSET
+    hard_timeout: TimeLimit | UnsetType = UNSET
+    expires: TimeLimit | UnsetType = UNSET
 
 
 class TasksBody(Body, frozen=True, kw_only=True):
     """Several new tasks."""
 
-    tasks: Annotated[list[TaskBody], Meta(max_length=1_000)]
+    tasks: Annotated[list[TaskBody], Meta(max_length=MAX_BATCH)]
 
 
 # -- settle ------------------------------------------------------------------------------------------------------
@@ -90,7 +114,7 @@ class TasksBody(Body, frozen=True, kw_only=True):
 class ErrorBody(Body, frozen=True, kw_only=True):
     """An error as text."""
 
-    type: Id
+    type: ErrorType
     message: Annotated[str, Meta(max_length=65_536)] = ""
     traceback: Annotated[str, Meta(max_length=65_536)] = ""
 
@@ -214,7 +238,7 @@ AnyChange = (
     | ReplayChange
     | DiscardChange
 )
-Changes = Annotated[list[AnyChange], Meta(max_length=1_000)]
+Changes = Annotated[list[AnyChange], Meta(max_length=MAX_BATCH)]
 
 
 class SettleBody(Body, frozen=True, kw_only=True):
@@ -230,7 +254,7 @@ class ShareBody(Body, frozen=True, kw_only=True):
     """Up to so many from this queue before the next one is looked into."""
 
     queue: Queue
-    limit: Annotated[int, Meta(ge=0, le=1_000)]
+    limit: Annotated[int, Meta(ge=0, le=MAX_BATCH)]
 
 
 class ReserveBody(Body, frozen=True, kw_only=True):
@@ -238,11 +262,11 @@ class ReserveBody(Body, frozen=True, kw_only=True):
 
     worker_id: Id
     #: In the order in which they are looked into.
-    queues: Annotated[list[Queue | ShareBody], Meta(min_length=1, max_length=64)]
-    max_tasks: Annotated[int, Meta(ge=1, le=1_000)] = 1
-    lease: Duration = "30s"
+    queues: Annotated[list[Queue | ShareBody], Meta(min_length=1, max_length=limits.MAX_QUEUES)]
+    max_tasks: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 1
+    lease: Lease = "30s"
     wait: Duration = 0
-    types: Annotated[list[TypeName], Meta(max_length=10_000)] | None = None
+    types: Annotated[list[TypeName], Meta(max_length=limits.MAX_TYPES)] | None = None
     claim_id: Id | UnsetType = UNSET
     #: This claim_id was never sent before, so there is no need to look for what it holds.
     fresh: bool = False
@@ -253,7 +277,7 @@ class ExtendBody(Body, frozen=True, kw_only=True):
     """More time for a claim, and word of how far it is."""
 
     token: Token
-    lease: Duration = "30s"
+    lease: Lease = "30s"
     progress: JsonObject | UnsetType = UNSET
 
 
@@ -268,5 +292,5 @@ class HoldBody(Body, frozen=True, kw_only=True):
 class ExtendManyBody(Body, frozen=True, kw_only=True):
     """More time for many claims."""
 
-    holds: Annotated[list[HoldBody], Meta(max_length=1_000)]
-    lease: Duration = "30s"
+    holds: Annotated[list[HoldBody], Meta(max_length=MAX_BATCH)]
+    lease: Lease = "30s"

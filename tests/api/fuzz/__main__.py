@@ -1,0 +1,51 @@
+"""The long run: `python -m tests.api.fuzz --store redis --requests 20000 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+
+from tests.api.fuzz.campaign import Campaign
+from tests.api.fuzz.gateway import check_aftermath, fuzzed_gateway
+from tests.servers.urls import STORES
+
+
+def main() -> int:
+    """0 if every answer was as the document says and nothing came to harm, 1 if not."""
+    wanted = _arguments()
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("fuzz").setLevel(logging.INFO)
+    seed = wanted.seed if wanted.seed is not None else Random().randrange(1_000_000)
+    print(f"{wanted.requests:,} requests on {wanted.store}, seed {seed}", flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-fuzz-") as directory,
+        fuzzed_gateway(wanted.store, Path(directory)) as gateway,
+    ):
+        token = gateway.token("admin")
+        tally = Campaign(gateway.port, token, seed).run(wanted.requests, examples=wanted.examples, coverage=True)
+        print(tally.table(), *tally.findings, sep="\n")
+        try:
+            print(f"{check_aftermath(gateway, token):,} tasks are as they should be, and so is the gateway's log")
+        except AssertionError as error:
+            print(f"the gateway or its store has come to harm:\n{error}")
+            return 1
+    return 1 if tally.findings else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.api.fuzz", description="Requests made from the OpenAPI document, to a real gateway."
+    )
+    parser.add_argument("--store", choices=STORES, default="sqlite")
+    parser.add_argument("--requests", type=int, default=20_000, help="at least so many")
+    parser.add_argument("--examples", type=int, default=50, help="so many for each operation before the next one")
+    parser.add_argument("--seed", type=int, help="which requests; drawn if not given")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
