@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.api.feed import Feed
 from holdfast.api.gateway import GatewaySettings
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import QueueCounts
 from holdfast.stores.open import open_store
 from holdfast.testing.wrapping import PassingStore
-from tests.api.setting import Client, RunningServer, inside, running_server, sqlite_server
+from tests.api.setting import Anybody, Client, RunningServer, inside, running_server, sqlite_server
 from tests.support import eventually
 
 
@@ -106,6 +108,37 @@ def test_listeners_share_one_look_and_leave_no_trace(tmp_path: Path) -> None:
         client.close()
 
 
+def test_a_listener_that_reads_its_first_event_slowly_is_told_of_what_came_meanwhile(tmp_path: Path) -> None:
+    class Watched(PassingStore):
+        """Knows when it was looked at for the second time."""
+
+        looked_again = asyncio.Event()
+        looks = 0
+
+        async def counts(self) -> list[QueueCounts]:
+            self.looks += 1
+            if self.looks > 1:
+                self.looked_again.set()
+            return await super().counts()
+
+    async def listen() -> bytes:
+        store = Watched(open_store(f"sqlite:///{tmp_path}/tasks.db"))
+        await store.migrate()
+        feed = Feed(store, look_seconds=0.01)
+        events = await feed.listen(Anybody())
+        try:
+            async with asyncio.timeout(5):
+                await anext(events)
+                await store.pause("late", True)
+                await store.looked_again.wait()
+                return await anext(events)
+        finally:
+            await feed.close()
+            await store.close()
+
+    assert b"late" in asyncio.run(listen())
+
+
 def test_the_streams_end_when_the_gateway_leaves(tmp_path: Path) -> None:
     with sqlite_server(tmp_path, GatewaySettings(upkeep=False)) as server:
         stream = Stream(server.port)
@@ -130,3 +163,13 @@ def test_a_store_that_is_away_is_told_before_the_stream_begins(tmp_path: Path) -
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_only_get_listens(client: Client, method: str) -> None:
     assert client.send(method, "/v1/events", {}).status == 405
+
+
+def test_head_is_answered_and_the_connection_goes_on(server: RunningServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    with closing(connection):
+        for method, path in (("HEAD", "/v1/events"), ("GET", "/v1/queues")):
+            connection.request(method, path)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200

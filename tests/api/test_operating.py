@@ -183,6 +183,16 @@ def test_a_worker_over_http_is_listed_and_told_its_orders(client: Client) -> Non
     assert client.post("/v1/workers/node-1/concurrency", {"concurrency": 8}, 404)["status"] == 404
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"ttl": "2h"}, "ttl"), ({"types": ["t" * 120] * 3_000}, "their names may have 262,144 characters together")],
+)
+def test_a_worker_that_says_too_much_of_itself_is_not_listed(client: Client, more: dict[str, Any], words: str) -> None:
+    about = {"queues": ["default"], "types": ["add"], **more}
+    assert words in client.post("/v1/workers/node-1/announce", about, 422)["detail"]
+    assert client.get("/v1/workers")["workers"] == []
+
+
 def test_partitions_are_listed(client: Client) -> None:
     client.enqueue()
     listed = client.get("/v1/partitions")

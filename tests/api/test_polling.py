@@ -100,6 +100,34 @@ def test_of_forty_polls_one_enqueue_wakes_one(server: RunningServer, client: Cli
     assert len(ids) == len(set(ids)) == 13
 
 
+def test_those_who_come_while_one_looks_wait_for_what_it_comes_to(
+    server: RunningServer, client: Client, pool: ThreadPoolExecutor
+) -> None:
+    """However slow the store is, and however many come back at once."""
+    store = inside(server)
+    assert isinstance(store, Counted)
+
+    async def hold() -> None:
+        store.held = asyncio.Event()
+
+    async def let_go() -> None:
+        assert store.held is not None
+        store.held.set()
+
+    server.call(hold())
+    polls = [pool.submit(_poll, server.port) for _ in range(40)]
+    _waiting(server, 40)
+    assert store.reserves == 1
+    server.call(let_go())
+    eventually(lambda: not server.gateway.polls._looks)
+    task_id = client.enqueue()
+    _waiting(server, 39)
+    assert store.reserves == 2
+    server.call(_leave(server))
+    assert sorted(len(poll.result(10)) for poll in polls) == [0] * 39 + [1]
+    assert [task_id] in [[task["task_id"] for task in poll.result()] for poll in polls]
+
+
 async def _leave(server: RunningServer) -> None:
     server.gateway.leave()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from holdfast.api.gateway import GatewaySettings
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
 from holdfast.stores.passing import PassingStore
-from tests.api.setting import Client, running_server
+from tests.api.setting import Client, RunningServer, running_server
+from tests.support import eventually
 
 TASK = {"task_id": "01a1e06867e200000000abaa190ecb5f", "type": "add", "queue": "q", "payload": "e30="}
 RESERVE = {"claim_id": "c", "worker_id": "w", "shares": [["q", 1]], "max_tasks": 1, "lease_ms": 1_000}
@@ -44,6 +46,11 @@ def test_every_method_of_the_contract_has_a_route() -> None:
         ("reserve", {"request": {**RESERVE, "claim_id": ""}}, "claim_id"),
         ("reserve", {"request": {**RESERVE, "worker_id": "a\nb"}}, "worker_id"),
         ("reserve", {"request": {**RESERVE, "shares": [["q", 1]] * 65}}, "queues"),
+        ("reserve", {"request": {**RESERVE, "lease_ms": 86_400_001}}, "lease_ms"),
+        ("extend", {"holds": [], "lease_ms": 86_400_001}, "lease_ms"),
+        ("hold_duty", {"name": "upkeep", "owner": "a\0b", "ttl_ms": 1}, "owner"),
+        ("apply", {"changes": [{"event": "reserve", "task_id": "0" * 32}]}, "reserve"),
+        ("apply", {"changes": [{"event": "promote", "task_id": "0" * 32, "token": "x"}]}, "promote"),
         ("wait", {"bells": ["*other"], "timeout_ms": 10}, "queue name"),
         ("keep", {"key": "a b", "value": "AA==", "ttl_ms": 1}, "key"),
         ("promote", {"epoch": 10**30}, "epoch"),
@@ -105,3 +112,13 @@ def test_the_map_of_one_caller_is_not_that_of_the_others(tmp_path: Path) -> None
         assert client.post("/v1/store/enqueue?map_version=1", {"tasks": [TASK]})[0]["created"] is True
         assert client.post("/v1/store/enqueue", {"tasks": [TASK]}, 409)["type"].endswith("stale-map")
         client.close()
+
+
+def test_a_wait_is_one_of_all_waits_whatever_map_its_caller_has(server: RunningServer, client: Client) -> None:
+    waiter = Client(server.port)
+    with ThreadPoolExecutor(1) as threads:
+        rung = threads.submit(waiter.post, "/v1/store/wait?map_version=7", {"bells": ["q"], "timeout_ms": 20_000})
+        eventually(lambda: server.gateway.waiters.waiting == 1)
+        client.enqueue("q")
+        assert rung.result() is True
+    waiter.close()

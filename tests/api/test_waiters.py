@@ -19,6 +19,7 @@ class Bells:
     def __init__(self) -> None:
         self.calls = 0
         self.listening = 0
+        self.most = 0
         self.away = False
         self._rings: dict[str, asyncio.Queue[None]] = {}
 
@@ -29,16 +30,16 @@ class Bells:
         self.calls += 1
         if self.away:
             raise StoreUnavailable("away")
-        (name,) = bells
         self.listening += 1
+        self.most = max(self.most, self.listening)
+        rings = [asyncio.ensure_future(self._rings.setdefault(name, asyncio.Queue()).get()) for name in bells]
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._rings.setdefault(name, asyncio.Queue()).get()
-        except TimeoutError:
-            return False
+            done, _ = await asyncio.wait(rings, timeout=timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            return bool(done)
         finally:
             self.listening -= 1
-        return True
+            for ring in rings:
+                ring.cancel()
 
 
 class Bench:
@@ -62,12 +63,12 @@ class Bench:
         return False
 
 
-async def _settle() -> None:
+async def settle() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-def _run(scenario: object) -> None:
+def run(scenario: object) -> None:
     async def whole() -> None:
         bench = Bench()
         try:
@@ -82,122 +83,122 @@ def _run(scenario: object) -> None:
 def test_a_thousand_who_wait_are_one_call() -> None:
     async def scenario(bench: Bench) -> None:
         waiting = [bench.join(str(n)) for n in range(1_000)]
-        await _settle()
+        await settle()
         assert (bench.waiters.waiting, bench.waiters.listening, bench.bells.calls) == (1_000, 1, 1)
         bench.waiters.release_all()
         assert await asyncio.gather(*waiting) == [False] * 1_000
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_subsets_of_a_few_queues_are_a_few_calls() -> None:
     async def scenario(bench: Bench) -> None:
         queues = ["a", "b", "c"]
         waiting = [bench.join(str(n), queues[n % 3 :] + queues[: n % 2]) for n in range(60)]
-        await _settle()
+        await settle()
         assert bench.bells.calls == 3
         bench.waiters.release_all()
         await asyncio.gather(*waiting)
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_one_ring_wakes_the_one_who_waits_longest() -> None:
     async def scenario(bench: Bench) -> None:
         waiting = [bench.join(name) for name in ("first", "second", "third")]
-        await _settle()
+        await settle()
         bench.bells.ring("q")
         assert await waiting[0]
-        await _settle()
+        await settle()
         assert bench.woken == ["first"]
         bench.bells.ring("q")
         bench.bells.ring("q")
         await asyncio.gather(*waiting)
         assert bench.woken == ["first", "second", "third"]
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_only_those_who_wait_for_that_queue_are_woken() -> None:
     async def scenario(bench: Bench) -> None:
         other, both = bench.join("other", ["b"]), bench.join("both", ["a", "b"])
-        await _settle()
+        await settle()
         bench.bells.ring("a")
         assert await both
         assert not other.done()
         bench.waiters.release_all()
         await other
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_who_goes_away_frees_the_place_and_ends_the_listening() -> None:
     async def scenario(bench: Bench) -> None:
         waiting = bench.join("a")
-        await _settle()
+        await settle()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await _settle()
+        await settle()
         assert (bench.waiters.waiting, bench.waiters.listening, bench.bells.listening) == (0, 0, 0)
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_a_ring_for_one_who_has_gone_is_passed_on() -> None:
     async def scenario(bench: Bench) -> None:
         first, second = bench.join("first"), bench.join("second")
-        await _settle()
+        await settle()
         bench.bells.ring("q")
         await asyncio.sleep(0)  # the ring is on its way to the first
         first.cancel()
         assert await second
         await asyncio.gather(first, return_exceptions=True)
 
-    _run(scenario)
+    run(scenario)
 
 
 @pytest.mark.parametrize("steps", range(8))
 def test_no_ring_is_lost_whenever_somebody_goes(steps: int) -> None:
     async def scenario(bench: Bench) -> None:
         first, second = bench.join("first"), bench.join("second")
-        await _settle()
+        await settle()
         bench.bells.ring("q")
         for _ in range(steps):
             await asyncio.sleep(0)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        await _settle()
+        await settle()
         assert bench.woken in (["first"], ["second"])
         assert bench.woken == ["second"] or first.cancelled() is False
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_a_ring_in_vain_goes_to_the_next_kind() -> None:
     async def scenario(bench: Bench) -> None:
         wrong = [bench.join(f"wrong-{n}", kind="other types", finds=False) for n in range(3)]
         right = bench.join("right", kind="these types")
-        await _settle()
+        await settle()
         bench.bells.ring("q")
         assert await right
         assert bench.woken == ["wrong-0", "right"]
         bench.waiters.release_all()
         await asyncio.gather(*wrong)
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_a_ring_between_two_waits_is_kept() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.waiters.place(["q"]) as place:
             bench.bells.ring("q")  # while the caller looks
-            await _settle()
+            await settle()
             assert await place.rung(20)
             assert not await place.rung(0.01)
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_one_who_leaves_with_nothing_is_expected_back() -> None:
@@ -207,14 +208,14 @@ def test_one_who_leaves_with_nothing_is_expected_back() -> None:
                 assert not await place.rung(0.01)
         assert (bench.bells.calls, bench.waiters.listening) == (1, 1)
         bench.bells.ring("q")
-        await _settle()
+        await settle()
         async with bench.waiters.place(["q"]) as place:
             assert await place.rung(0.01)
             place.found = True
-        await _settle()
+        await settle()
         assert bench.waiters.listening == 0
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_nobody_listens_for_long_where_nobody_waits() -> None:
@@ -225,7 +226,22 @@ def test_nobody_listens_for_long_where_nobody_waits() -> None:
             while bench.waiters.listening or bench.bells.listening:  # noqa: ASYNC110  (nobody is told)
                 await asyncio.sleep(0.05)
 
-    _run(scenario)
+    run(scenario)
+
+
+def test_a_ring_after_the_last_one_has_left_is_heard_where_somebody_waits() -> None:
+    """At another gateway over the same store."""
+
+    async def scenario(bench: Bench) -> None:
+        elsewhere = Waiters(cast("Store", bench.bells))
+        async with bench.waiters.place(["q"]) as place:
+            assert not await place.rung(0.01)
+        async with elsewhere.place(["q"]) as place:
+            asyncio.get_running_loop().call_later(0.3, bench.bells.ring, "q")
+            assert await place.rung(10)
+        await elsewhere.close()
+
+    run(scenario)
 
 
 def test_a_store_that_is_away_is_asked_again() -> None:
@@ -236,7 +252,7 @@ def test_a_store_that_is_away_is_asked_again() -> None:
             assert await waiting  # after the trouble somebody has to look
         assert bench.bells.calls >= 1
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_after_the_end_nobody_waits() -> None:
@@ -245,7 +261,7 @@ def test_after_the_end_nobody_waits() -> None:
         assert await bench.join("late") is False
         assert bench.bells.calls == 0
 
-    _run(scenario)
+    run(scenario)
 
 
 def test_long_waits_end_together_and_not_too_late() -> None:

@@ -58,6 +58,11 @@ class ServerProcess:
         return self._process.poll() is None
 
     @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative if a signal has ended it."""
+        return self._process.poll()
+
+    @property
     def frozen(self) -> bool:
         """Whether it was stopped by `freeze`."""
         return self._frozen

@@ -16,6 +16,8 @@ from holdfast.stores.contract import MAX_BATCH, Page, Query, QueueCounts, Store,
 
 #: How many of the newest dead letters a grouping reads at most.
 GROUPING_LIMIT = 10_000
+#: Histories are long: so many of them are in memory at once.
+_PAGE_WITH_HISTORY = 100
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +74,11 @@ async def with_history(store: Store, page: Page) -> Page:
     return Page([task for task in found if task is not None], page.cursor)
 
 
-async def every_page(store: Store, query: Query, limit: int) -> AsyncIterator[list[Task]]:
+async def every_page(store: Store, query: Query, limit: int, page_limit: int = MAX_BATCH) -> AsyncIterator[list[Task]]:
     """The matching tasks page by page, newest first, at most `limit` in all."""
     left, cursor = limit, query.cursor
     while left > 0:
-        page = await store.find(msgspec.structs.replace(query, limit=min(left, MAX_BATCH), cursor=cursor))
+        page = await store.find(msgspec.structs.replace(query, limit=min(left, page_limit), cursor=cursor))
         if page.tasks:
             yield page.tasks
         left, cursor = left - len(page.tasks), page.cursor
@@ -115,7 +117,7 @@ async def dead_letters_by_error(store: Store, query: Query, limit: int = GROUPIN
     """The newest dead letters that match, grouped by task type and class of error."""
     groups: dict[tuple[str, str], ErrorGroup] = {}
     looked_at = 0
-    async for tasks in every_page(store, query, limit + 1):
+    async for tasks in every_page(store, query, limit + 1, _PAGE_WITH_HISTORY):
         page = await with_history(store, Page(tasks[: limit - looked_at]))
         looked_at += len(tasks)
         for task in page.tasks:

@@ -30,7 +30,8 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 async def partition_table(store: Store) -> list[PartitionRow]:
     """Every partition in order; one that does not answer is listed as such."""
-    return list(await asyncio.gather(*(_row(n, part) for n, part in enumerate(store.partitions()))))
+    partitions = await asyncio.to_thread(store.partitions)  # a gateway may take its time
+    return list(await asyncio.gather(*(_row(n, part) for n, part in enumerate(partitions))))
 
 
 async def spread(store: Store, queue: str, width: int) -> PartitionMap:

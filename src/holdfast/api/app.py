@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -46,6 +47,9 @@ _FILES = (
     store_documents,
     store_upkeep,
 )
+#: Newer versions of the framework put addresses and the messages of errors, which may have secrets, into spans and logs
+#: wherever OpenTelemetry is set up; older ones take this for an option of somebody else.
+_SILENT: Final[Any] = {"tracing": False, "metrics": False, "logs": False}
 _BUSY = (store_calls.routes.tag, claims.routes.tag)
 #: Every route there is; none is made anywhere else.
 ROUTES: tuple[Route, ...] = tuple(route for file in _FILES for route in file.routes.routes)
@@ -67,6 +71,7 @@ def make_api(gateway: Gateway) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        telemetry=_SILENT,
         exception_handlers={HTTPException: answer_of_framework, Exception: answer_of_framework},
     )
     api.add_middleware(Edge, names=gateway.settings.names)

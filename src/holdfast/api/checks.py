@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core import payload
 from holdfast.core.durations import LONGEST_MS
 from holdfast.core.ids import check_task_id
-from holdfast.core.lifecycle import Change
+from holdfast.core.lifecycle import Change, Event
 from holdfast.core.names import check_queue, check_request_id, check_type
 from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
 from holdfast.core.priority import check_priority
@@ -18,19 +18,26 @@ from holdfast.core.retry import MAX_ATTEMPTS
 from holdfast.core.task import Failure, Hold, NewTask
 from holdfast.errors import BadOption, PayloadTooLarge, UnknownTask
 from holdfast.producer.options import MAX_HEADER_BYTES
-from holdfast.stores.contract import MAX_BATCH, Reserve
+from holdfast.stores.contract import MAX_BATCH, Query, Reserve, WorkerRecord
+from holdfast.wire.limits import (
+    LARGEST_COUNT,
+    LARGEST_EXACT,
+    LARGEST_MEMORY_BYTES,
+    LONGEST_ID,
+    LONGEST_LEASE_MS,
+    MAX_ERROR_TYPES,
+    MAX_QUEUES,
+    MAX_TYPES,
+)
 
-#: Queues in one request for tasks.
-MAX_QUEUES: Final = 64
-MAX_TYPES: Final = 10_000
-#: Ids of claims and workers, classes of errors.
-_LONGEST_ID: Final = 200
+#: Names of the task types that one worker knows, all together.
+_LONGEST_TYPES: Final = 256 * 1024
 #: Reasons, messages, tracebacks.
 _LONGEST_TEXT: Final = 64 * 1024
-#: Larger ones are not exact wherever numbers are floats.
-_EXACT: Final = 2**53
+#: What stores do by themselves, each in a call of its own; as a change it would be answered, and not be done.
+_OF_STORES: Final = frozenset({Event.RESERVE, Event.PROMOTE, Event.UNBLOCK})
 #: The last millisecond of the year 9999.
-_LAST_MS: Final = 253_402_300_799_999
+LAST_MS: Final = 253_402_300_799_999
 
 
 def check_size(things: Sized, what: str, most: int = MAX_BATCH) -> None:
@@ -48,9 +55,17 @@ def check_number(value: int, what: str, high: int = LONGEST_MS, low: int = 0) ->
 
 def check_id(text: str, what: str) -> str:
     """The id of a claim, a worker or the like, or a `BadOption`."""
-    if not 1 <= len(text) <= _LONGEST_ID or not text.isprintable():
-        raise BadOption(f"{what}: {text!r:.80} is refused: use 1 to {_LONGEST_ID} printable characters")
+    if not 1 <= len(text) <= LONGEST_ID or not text.isprintable():
+        raise BadOption(f"{what}: {text!r:.80} is refused: use 1 to {LONGEST_ID} printable characters")
     return text
+
+
+def check_query(query: Query) -> None:
+    """Refuses a search for what cannot be there."""
+    check_number(query.limit, "limit", MAX_BATCH, 1)
+    for text in (query.queue, query.type, query.worker_id, query.error_type):
+        if text:
+            check_id(text, "text to look for")
 
 
 def check_task(task: NewTask, max_payload: int) -> None:
@@ -65,7 +80,7 @@ def check_task(task: NewTask, max_payload: int) -> None:
     check_headers(task.headers)
     check_number(task.delay_ms, "delay_ms")
     if task.run_at_ms is not None:
-        check_number(task.run_at_ms, "run_at_ms", _LAST_MS)
+        check_number(task.run_at_ms, "run_at_ms", LAST_MS)
     if task.policy is not DEFAULT_POLICY:
         check_policy(task.policy)
 
@@ -87,8 +102,8 @@ def check_policy(policy: RunPolicy) -> None:
         limit_ms = getattr(policy, what)
         if limit_ms is not None:
             check_number(limit_ms, what)
-    check_size(policy.give_up_on, "give_up_on", 100)
-    check_size(policy.retry_on, "retry_on", 100)
+    check_size(policy.give_up_on, "give_up_on", MAX_ERROR_TYPES)
+    check_size(policy.retry_on, "retry_on", MAX_ERROR_TYPES)
     for name in (*policy.give_up_on, *policy.retry_on):
         check_id(name, "class of error")
 
@@ -100,22 +115,38 @@ def check_reserve(request: Reserve) -> None:
     check_size(request.shares, "queues", MAX_QUEUES)
     check_size(request.types or (), "types", MAX_TYPES)
     check_number(request.max_tasks, "max_tasks", MAX_BATCH)
-    check_number(request.lease_ms, "lease_ms")
+    check_number(request.lease_ms, "lease_ms", LONGEST_LEASE_MS)
     for share in request.shares:
         check_queue(share.queue)
         check_number(share.limit, "limit", MAX_BATCH)
+
+
+def check_worker(worker: WorkerRecord) -> None:
+    """Refuses what no worker says of itself."""
+    check_id(worker.worker_id, "worker_id")
+    check_size(worker.queues, "queues")
+    check_size(worker.types, "types", MAX_TYPES)
+    for text in (worker.host, worker.version, *worker.queues, *worker.types):
+        check_id(text, "host, version, queue or type")
+    if sum(map(len, worker.types)) > _LONGEST_TYPES:
+        raise BadOption(f"types: their names may have {_LONGEST_TYPES:,} characters together")
+    for number in (worker.pid, worker.processes, worker.concurrency, worker.running, worker.ended_last_minute):
+        check_number(number, "number", LARGEST_COUNT)
+    check_number(worker.memory_bytes, "memory_bytes", LARGEST_MEMORY_BYTES)
 
 
 def check_changes(changes: Sequence[Change], max_payload: int) -> None:
     """Refuses changes that no worker and no operator would make."""
     check_size(changes, "changes")
     for change in changes:
+        if change.event in _OF_STORES:
+            raise BadOption(f"event: {change.event} is refused, it is no change that a caller can make")
         check_number(change.delay_ms, "delay_ms")
         check_text(change.outcome, "outcome")
         check_text(change.reason or "", "reason")
         check_priority(change.priority)
         if change.epoch is not None:
-            check_number(change.epoch, "epoch", _EXACT)
+            check_number(change.epoch, "epoch", LARGEST_EXACT)
         if change.result is not None:
             payload.check(change.result, "result", max_payload)
         if change.error is not None:
@@ -155,7 +186,7 @@ def check_numbers(record: msgspec.Struct) -> None:
         if isinstance(value, msgspec.Struct):
             check_numbers(value)
         elif isinstance(value, int):
-            check_number(value, name, _EXACT, -_EXACT)
+            check_number(value, name, LARGEST_EXACT, -LARGEST_EXACT)
 
 
 def check_text(text: str, what: str) -> None:

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.api.gateway import Gateway
 from holdfast.api.routing import Call
+from holdfast.api.turns import Turns
 from holdfast.core import payload
 from holdfast.core.names import check_request_id
 from holdfast.core.retry import Retry
 from holdfast.core.task import NewTask
 from holdfast.errors import BadArguments
+from holdfast.observe.tracing import carrier_of_request
 from holdfast.producer.options import Options, changed
 from holdfast.wire.operator_shapes import ScheduleBody
 from holdfast.wire.shapes import RetryBody, TaskBody
@@ -36,14 +37,18 @@ def moved(task_id: str, partition: int) -> str:
     return f"{task_id[:12]}{partition:04x}{task_id[16:]}"
 
 
-async def new_tasks(gateway: Gateway, bodies: Sequence[TaskBody], queue: str | None, key: str | None) -> list[NewTask]:
-    """The tasks that these bodies describe; `key` makes a repeat of the whole request find those of the first one."""
+async def new_tasks(call: Call, bodies: Sequence[TaskBody], queue: str | None = None) -> list[NewTask]:
+    """The tasks that these bodies describe, in the trace of the request; a repeat with its key finds the same ones."""
+    gateway, key = call.gateway, idempotency_key(call)
+    trace = carrier_of_request(call.request.headers)
     place = await gateway.placement()
-    tasks = []
+    tasks, turns = [], Turns()
     for number, body in enumerate(bodies):
         options = _options(body, queue, _request_id(key, number, len(bodies)))
         task_id = body.task_id or gateway.ids.task_id(place(options.queue, options.request_id))
-        tasks.append(options.new_task(task_id, body.type, arguments_of(body, gateway.settings.max_payload_bytes)))
+        arguments = arguments_of(body, gateway.settings.max_payload_bytes)
+        tasks.append(options.new_task(task_id, body.type, arguments, trace))
+        await turns.after(len(arguments))
     return tasks
 
 

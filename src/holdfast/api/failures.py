@@ -7,6 +7,7 @@ import traceback
 from http import HTTPStatus
 
 import msgspec
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,8 +36,11 @@ def problem_response(problem: Problem) -> Response:
     return Response(problems.write_problem(problem), problem.status, headers, problems.MEDIA_TYPE)
 
 
-def answer_to(error: Exception, what: str) -> Response:
-    """The answer to a request that ended with this error; `what` names the request in the log."""
+def answer_to(error: Exception, what: str, *, tells_more: bool = False) -> Response:
+    """The answer to a request that ended with this error; `what` names the request in the log.
+
+    Where the store is, and how it fails, is for those who are told more.
+    """
     if isinstance(error, Denied):
         return problem_response(error.problem)
     if isinstance(error, ClientGone):
@@ -45,7 +49,8 @@ def answer_to(error: Exception, what: str) -> Response:
         problem = problems.problem_of(error)
         if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
             log.error("%s: %s: %s", what, type(error).__name__, error)
-        return problem_response(problem)
+        hidden = problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not tells_more
+        return problem_response(replace(problem, detail="") if hidden else problem)
     if isinstance(error, msgspec.ValidationError):
         return problem_response(problems.INVALID.problem(str(error)))
     log.error("%s: %s", what, where(error))

@@ -53,24 +53,24 @@ class Feed:
     async def _events(self, caller: Caller) -> AsyncIterator[bytes]:
         events: asyncio.Queue[bytes] = asyncio.Queue(_MAX_BEHIND)
         with caller.waiting() as ended:
-            yield b"retry: 2000\n\n" + self._everything()
-            async for event in self._news(events, ended):
-                yield event
+            self._listeners.add(events)  # before the first event is read, which may take as long as a few looks
+            ended.add_done_callback(lambda _: self._tell(events, b""))
+            try:
+                yield b"retry: 2000\n\n" + self._everything()
+                async for event in self._news(events, ended):
+                    yield event
+            finally:
+                self._listeners.discard(events)
 
     async def _news(self, events: asyncio.Queue[bytes], ended: asyncio.Future[None]) -> AsyncIterator[bytes]:
-        self._listeners.add(events)
-        ended.add_done_callback(lambda _: self._tell(events, b""))
-        try:
-            while not self._closed and not ended.done():
-                try:
-                    async with asyncio.timeout(_QUIET_SECONDS):
-                        event = await events.get()
-                except TimeoutError:
-                    event = b": still here\n\n"
-                if event:
-                    yield event
-        finally:
-            self._listeners.discard(events)
+        while not self._closed and not ended.done():
+            try:
+                async with asyncio.timeout(_QUIET_SECONDS):
+                    event = await events.get()
+            except TimeoutError:
+                event = b": still here\n\n"
+            if event:
+                yield event
 
     def release_all(self) -> None:
         """The streams end."""

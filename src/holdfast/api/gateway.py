@@ -9,12 +9,13 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
+from holdfast.api.bodies import BodyRoom
 from holdfast.api.failures import where
 from holdfast.api.feed import Feed
 from holdfast.api.guard import Guard
@@ -29,7 +30,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.maintenance.service import Upkeep
 from holdfast.observe.gateway import GatewayMetrics
 from holdfast.stores.contract import Placement, Retention, Store
-from holdfast.wire.limits import LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_BODY_BYTES
+from holdfast.wire.limits import LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_BODIES_BYTES, MAX_BODY_BYTES
 
 log = logging.getLogger("holdfast.api")
 
@@ -44,6 +45,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     max_body_bytes: int = MAX_BODY_BYTES
     max_batch_bytes: int = MAX_BATCH_BYTES
+    #: Of all requests together.
+    max_bodies_bytes: int = MAX_BODIES_BYTES
     #: Arguments and results.
     max_payload_bytes: int = payload.MAX_BYTES
     longest_wait_ms: int = LONGEST_WAIT_MS
@@ -63,6 +66,7 @@ class Gateway:
         self.metrics = GatewayMetrics(store, self.clock)
         self.store = store = self.metrics.store
         self.ids = IdSource(self.clock.now_ms, os.urandom)
+        self.body_room = BodyRoom(self.settings.max_bodies_bytes)
         self.waiters = Waiters(store)
         self.polls = Polls(store, self.waiters)
         self.results = Results(store)
@@ -108,6 +112,10 @@ class Gateway:
             self._placement = await self.store.placement()
         return self._placement
 
+    async def partitions(self) -> Sequence[Store]:
+        """Those of the store; if that is a gateway too, it is waited for, and holds up nobody meanwhile."""
+        return await asyncio.to_thread(self.store.partitions)
+
     async def check_ready(self) -> None:
         """Raises if this gateway cannot do its work now; the store is asked once a second at most."""
         if self.leaving:
@@ -126,6 +134,7 @@ class Gateway:
     async def _upkeep(self) -> None:
         while True:
             try:
+                await self.partitions()  # the upkeep asks again, and a gateway has told it by then
                 await Upkeep(self.store, self.name, self.settings.retention, random_unit=random.random).run()
             except Exception as error:  # noqa: BLE001  (a gateway without upkeep would leave tasks lying)
                 log.error("the upkeep has failed and begins again: %s", where(error))

@@ -12,7 +12,7 @@ from holdfast.clock import Clock
 from holdfast.core import access
 from holdfast.core.access import TOKEN_KIND, AccessToken
 from holdfast.core.scopes import Scopes
-from holdfast.errors import BadOption, HoldfastError, StoreUnavailable
+from holdfast.errors import BadOption, HoldfastError
 from holdfast.stores.contract import Document, Store
 
 log = logging.getLogger("holdfast.api")
@@ -82,7 +82,7 @@ class KnownTokens:
         """Asks the store now; while it is away, what is known stays as it is."""
         try:
             await asyncio.shield(self._asked())
-        except StoreUnavailable as error:
+        except HoldfastError as error:
             log.warning("looking at the tokens: %s", error)
 
     def note_use(self, token: KnownToken) -> None:

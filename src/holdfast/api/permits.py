@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.api.checks import is_task_id
 from holdfast.api.guard import Denied, Scope
 from holdfast.api.routing import Call
-from holdfast.core.lifecycle import Change, Event
+from holdfast.core.lifecycle import SETTLEMENTS, Change, Event
 from holdfast.core.task import Claimed, Hold, Task
 from holdfast.stores.contract import QueueCounts, WorkerRecord
 from holdfast.stores.passing import PassingStore
@@ -116,7 +116,7 @@ async def own_holds(call: Call, holds: Sequence[Hold]) -> Sifted[Hold]:
 def _demand_kind(call: Call, change: Change) -> None:
     if change.epoch is not None:
         demand_scope(call, Scope.ADMIN, "a change by the owner of the upkeep")
-    elif change.token is not None:
+    elif change.event in SETTLEMENTS:
         demand_scope(call, Scope.WORK, "to settle a claim")
     elif change.event is not Event.CANCEL:
         demand_scope(call, Scope.MANAGE, f"the change {change.event}")
@@ -125,14 +125,15 @@ def _demand_kind(call: Call, change: Change) -> None:
 def _anywhere(call: Call, change: Change) -> bool:
     """Whether the caller may make such a change in all queues, so that nobody need look which one it is."""
     caller = call.caller
-    if change.token is not None:
+    if change.event in SETTLEMENTS:
         return caller.may_everywhere(Scope.WORK)
     return caller.may(Scope.MANAGE) or caller.may_everywhere(Scope.ENQUEUE)
 
 
 def _allows(call: Call, change: Change, queue: str | None) -> bool:
-    """Whoever has the token of a claim must work in its queue; without one, those who make the tasks may cancel."""
-    scope = Scope.ENQUEUE if change.token is None else Scope.WORK
+    """Whoever settles a claim must work in its queue; what else is left is to cancel, for those who make the tasks."""
+    # By the event, not by the token: one that is made up goes with any event, and is looked at with settlements only.
+    scope = Scope.WORK if change.event in SETTLEMENTS else Scope.ENQUEUE
     return queue is not None and call.caller.may(scope, queue)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
+from holdfast.api.pages import weight
 from holdfast.core.task import FINAL_STATES
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import MAX_BATCH, Store
@@ -17,6 +18,9 @@ _TICK_SECONDS: Final = 0.02
 #: The longer a task is waited for, the less often it is asked for.
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 _GROWTH: Final = 1.5
+#: A look brings whole tasks: the more there is to bring, the less often, but never less often than this.
+_BYTES_A_SECOND: Final = 32 * 1024 * 1024
+_LONGEST_PAUSE_OF_LARGE_SECONDS: Final = 2.0
 
 _End = asyncio.Future[None]
 
@@ -24,15 +28,18 @@ _End = asyncio.Future[None]
 class _Watched:
     """A task, those who wait for its end, and when it is looked at next."""
 
-    __slots__ = ("due_at", "ends", "pause")
+    __slots__ = ("due_at", "ends", "pause", "size_bytes")
 
     def __init__(self) -> None:
         self.ends: set[_End] = set()
         self.pause = _TICK_SECONDS
         self.due_at = 0.0
+        self.size_bytes = 0
 
-    def put_off(self, now: float) -> None:
-        self.due_at = now + self.pause
+    def put_off(self, now: float, watched: int) -> None:
+        """Looks at it again after its pause, or when as many of its size would have been brought."""
+        brought_seconds = self.size_bytes * watched / _BYTES_A_SECOND
+        self.due_at = now + max(self.pause, min(brought_seconds, _LONGEST_PAUSE_OF_LARGE_SECONDS))
         self.pause = min(self.pause * _GROWTH, _LONGEST_PAUSE_SECONDS)
 
     def finish(self) -> None:
@@ -89,7 +96,7 @@ class Results:
                 for start in range(0, len(due), MAX_BATCH):
                     await self._look_at(due[start : start + MAX_BATCH])
                 for watched in filter(None, map(self._watched.get, due)):
-                    watched.put_off(now())
+                    watched.put_off(now(), len(self._watched))
         finally:
             self._looking = None
 
@@ -101,5 +108,9 @@ class Results:
             return
         for task_id, task in zip(task_ids, found, strict=True):
             watched = self._watched.get(task_id)
-            if watched is not None and (task is None or task.state in FINAL_STATES):
+            if watched is None:
+                continue
+            if task is None or task.state in FINAL_STATES:
                 watched.finish()
+            else:
+                watched.size_bytes = weight(task)

@@ -9,15 +9,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api.bodies import bad_json, read_json
+from holdfast.api.bodies import BodyShare, bad_json, read_json
 from holdfast.api.failures import answer_to, problem_response
 from holdfast.api.gateway import Gateway
-from holdfast.api.guard import Caller, Denied, Rule
+from holdfast.api.guard import Caller, Denied, Rule, Scope
 from holdfast.observe.tracing import note_request
 from holdfast.wire import problems
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 Handler = Callable[..., Awaitable[Any]]
+Reader = Callable[[Request, BodyShare], Awaitable[Any]]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -127,14 +128,20 @@ def endpoint(gateway: Gateway, route: Route) -> Callable[[Request], Awaitable[Re
 
     async def serve(request: Request) -> Response:
         note_request(request.headers.get("traceparent"), request.path_params.get("task_id"))
+        caller: Caller | None = None
         try:
             if gateway.leaving and not route.rule.public:
                 return problem_response(problems.SHUTTING_DOWN.problem())
             caller = await gateway.guard.check(request, route.rule)
             call = Call(gateway, request, caller, route.rule)
-            answer = await (route.handler(call) if read is None else route.handler(call, await read(request)))
+            # What was sent is in memory until it is answered.
+            with gateway.body_room.share() as share:
+                answer = await (
+                    route.handler(call) if read is None else route.handler(call, await read(request, share))
+                )
         except Exception as error:  # noqa: BLE001  (every error becomes an answer)
-            return answer_to(error, f"{route.method} {route.path}")
+            tells_more = caller is not None and caller.may(Scope.READ)
+            return answer_to(error, f"{route.method} {route.path}", tells_more=tells_more)
         return respond(answer)
 
     serve.__name__ = route.name
@@ -151,7 +158,7 @@ def respond(answer: Any) -> Response:
     return Response(_encode(answer), 200, media_type="application/json")
 
 
-def _reader(gateway: Gateway, route: Route) -> Callable[[Request], Awaitable[Any]] | None:
+def _reader(gateway: Gateway, route: Route) -> Reader | None:
     if route.takes is None:
         return None
     if route.reads_query:
@@ -168,11 +175,11 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     return lambda body: (other if kind.field in fields.decode(body) else usual).decode(body)
 
 
-def _body_reader(kind: Any, max_bytes: int) -> Callable[[Request], Awaitable[Any]]:
+def _body_reader(kind: Any, max_bytes: int) -> Reader:
     decode = _decoder(kind)
 
-    async def read(request: Request) -> Any:
-        body = await read_json(request, max_bytes)
+    async def read(request: Request, share: BodyShare) -> Any:
+        body = await read_json(request, max_bytes, share)
         try:
             return decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -181,10 +188,10 @@ def _body_reader(kind: Any, max_bytes: int) -> Callable[[Request], Awaitable[Any
     return read
 
 
-def _query_reader(kind: Any) -> Callable[[Request], Awaitable[Any]]:
+def _query_reader(kind: Any) -> Reader:
     lists = {field.encode_name for field in msgspec.structs.fields(kind) if _takes_several(field.type)}
 
-    async def read(request: Request) -> Any:
+    async def read(request: Request, _: BodyShare) -> Any:
         given: dict[str, Any] = {}
         for name, value in request.query_params.multi_items():
             if name in lists:

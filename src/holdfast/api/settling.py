@@ -98,6 +98,7 @@ def progress_of(value: Raw | UnsetType, max_bytes: int) -> bytes | None:
 
 
 def _failed(change: FailChange, task: Task | None) -> Change:
+    retry_in_ms = None if change.retry_in is UNSET else duration_ms(change.retry_in, "retry_in")
     if task is None:  # refused by the store in its own words
         return lifecycle.release(change.task_id, change.token)
     error, policy = change.error, task.policy
@@ -111,7 +112,7 @@ def _failed(change: FailChange, task: Task | None) -> Change:
         policy=policy,
         retryable=change.retryable and policy.worth_retrying([error.type]),
         random_unit=random.random(),  # noqa: S311  (spreads retries, hides nothing)
-        retry_in_ms=None if change.retry_in is UNSET else duration_ms(change.retry_in, "retry_in"),
+        retry_in_ms=retry_in_ms,
     )
 
 

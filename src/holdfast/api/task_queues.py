@@ -30,11 +30,12 @@ class TaskQueues:
 
     async def of(self, task_ids: Collection[str]) -> Mapping[str, str]:
         """The queues of these tasks; those that nobody knows are left out."""
-        asked = [task_id for task_id in dict.fromkeys(task_ids) if task_id not in self._known and is_task_id(task_id)]
+        # Before the store is asked: meanwhile others may push them out.
+        known = {task_id: self._known[task_id] for task_id in task_ids if task_id in self._known}
+        asked = [task_id for task_id in dict.fromkeys(task_ids) if task_id not in known and is_task_id(task_id)]
         found: list[Task | None] = []
         for start in range(0, len(asked), MAX_BATCH):
             found += await self._store.get(asked[start : start + MAX_BATCH])
         looked_up = {task.task_id: task.queue for task in found if task is not None}
-        known = {task_id: self._known[task_id] for task_id in task_ids if task_id in self._known}
         self.learn(found)
         return {**known, **looked_up}

@@ -2,28 +2,29 @@
 
 However many clients wait for a queue, the store sees one `wait`. A ring wakes the one who has waited longest; one who
 goes away with it, or finds nothing that it can run, passes it on. A ring is only a hint, here too.
+
+However many queues are waited for, there are `listening.MAX_WAITS` at most. Who waits for a queue for which there is no
+room looks by itself, once a second, and less often when more do so than `_LOOKS_A_SECOND`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.errors import HoldfastError
+from holdfast.api.listening import SHARED_SECONDS, Listener, Listeners
 from holdfast.stores.contract import Store
 
-log = logging.getLogger("holdfast.api")
-
-#: One `wait` of the store takes this long at most.
-_LISTEN_MS: Final = 15_000
 #: A queue for which nobody waits any more is listened to for this long if the last one left with nothing: most
-#: come back at once. A ring that comes meanwhile is kept for them.
-_LINGER_SECONDS: Final = 1.0
-_PAUSE_AFTER_ERROR_SECONDS: Final = 1.0
+#: come back at once. A ring that comes meanwhile is kept for them; if they do not come, those who wait elsewhere miss
+#: it until the upkeep rings again.
+_LINGER_SECONDS: Final = 0.02
+#: Without a listener: how often one looks, and how often all of them together.
+_LOOK_SECONDS: Final = 1.0
+_LOOKS_A_SECOND: Final = 200
 #: Long waits end together, this often: one by one, two thousand of them would wake an idle process all the time, and
 #: each would cost three times as much.
 _END_SECONDS: Final = 0.25
@@ -47,8 +48,10 @@ class Waiters:
     """The bells of a store, each with those who wait for it."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self._bells: dict[str, _Bell] = {}
+        self._listeners = Listeners(store)
+        #: How many in line look by themselves.
+        self._looking = 0
         self._closed = False
 
     @property
@@ -59,7 +62,7 @@ class Waiters:
     @property
     def listening(self) -> int:
         """How many calls to the store that takes."""
-        return len(self._bells)
+        return len(self._listeners)
 
     def place(self, bells: Sequence[str], kind: Hashable = None) -> Place:
         """A place in the line of each of these bells; a ring that is in vain for one of a kind is so for all of it."""
@@ -75,10 +78,7 @@ class Waiters:
     async def close(self) -> None:
         """Ends the listeners."""
         self.release_all()
-        listeners = [bell.listener for bell in self._bells.values()]
-        for listener in listeners:
-            listener.cancel()
-        await asyncio.gather(*listeners, return_exceptions=True)
+        await self._listeners.close()
 
     # -- for places ------------------------------------------------------------------------------------------
 
@@ -87,13 +87,17 @@ class Waiters:
         if self._closed:
             place.release()
             return False
-        new = [name for name in place.bells if name not in self._bells]
-        for name in new:
-            self._bells[name] = _Bell(name, self)
-        for bell in map(self._bells.__getitem__, place.bells):
+        is_new = False
+        for name in place.bells:
+            bell = self._bells.get(name)
+            if bell is None:
+                bell = self._bells[name] = _Bell(name, self)
             bell.stay()
             bell.places[place] = None
-        return bool(new)
+            if bell.listener is None:
+                bell.listener = self._listeners.listen(bell)
+                is_new = is_new or bell.listener is not None
+        return is_new
 
     def line_up(self, place: Place) -> None:
         """Gives the place a ring that nobody was there for, if there is one."""
@@ -110,30 +114,40 @@ class Waiters:
             if bell is not None:
                 bell.places.pop(place, None)
                 if not bell.places:
-                    bell.go(_LINGER_SECONDS if linger and not self._closed else 0.0)
+                    bell.go(0.0 if self._closed else _linger_seconds(bell, linger))
 
     def heard(self, names: Sequence[str]) -> tuple[object, ...]:
         """A value that changes when one of these bells is rung, or was not listened to."""
-        return tuple(self._bells[name].heard if name in self._bells else object() for name in names)
+        return tuple(self._bells[name].heard if self._is_listened_to(name) else object() for name in names)
 
-    async def listen(self, bell: _Bell) -> None:
-        """Goes on until cancelled."""
-        now = asyncio.get_running_loop().time
-        while True:
-            until = now() + _LISTEN_MS / 1000
-            try:
-                rung = await self._store.wait([bell.name], _LISTEN_MS)
-            except HoldfastError as error:
-                log.warning("listening for queue %s: %s", bell.name, error)
-                await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311  (jitter)
-                rung = False
-            if rung or now() < until:  # back too early: rings may have gone unheard
-                bell.ring()
+    @contextmanager
+    def looking(self, place: Place) -> Iterator[float | None]:
+        """After how many seconds this place should look by itself, None for never; it is in line during the block."""
+        if all(map(self._is_listened_to, place.bells)):
+            yield None
+            return
+        self._looking += 1
+        try:
+            yield max(_LOOK_SECONDS, self._looking / _LOOKS_A_SECOND)
+        finally:
+            self._looking -= 1
 
     def forget(self, bell: _Bell) -> None:
         """Listens to it no more."""
-        bell.listener.cancel()
+        if bell.listener is not None:
+            self._listeners.leave(bell, bell.listener)
         self._bells.pop(bell.name, None)
+
+    def _is_listened_to(self, name: str) -> bool:
+        bell = self._bells.get(name)
+        return bell is not None and bell.listener is not None
+
+
+def _linger_seconds(bell: _Bell, expected: bool) -> float:
+    """How long to listen to a bell for which nobody waits; a wait that is shared goes on anyway."""
+    if bell.listener is not None and bell.listener.is_shared:
+        return SHARED_SECONDS
+    return _LINGER_SECONDS if expected else 0.0
 
 
 def _together(at: float, waited: float) -> float:
@@ -154,7 +168,7 @@ class _Bell:
         self._waiters = waiters
         self._loop = asyncio.get_running_loop()
         self._going: asyncio.TimerHandle | None = None
-        self.listener = self._loop.create_task(waiters.listen(self))
+        self.listener: Listener | None = None
 
     def ring(self) -> None:
         """Wakes one, or is kept for the next one who comes."""
@@ -193,7 +207,8 @@ class Place:
         self.bells = bells
         self.kind = (bells, kind)
         self._waiters = waiters
-        self._future: asyncio.Future[Ring | None] | None = None
+        #: A ring, or whether to look without one.
+        self._future: asyncio.Future[Ring | bool] | None = None
         self._ring: Ring | None = None
         self._released = False
         #: What the caller has come to; others are listened for on its behalf if it was nothing.
@@ -225,38 +240,49 @@ class Place:
         return self._waiters.heard(self.bells)
 
     async def rung(self, timeout_seconds: float) -> bool:
-        """Whether it was woken by a ring in time. Asking again says that the last ring was in vain."""
+        """Whether it should look, before the time is over. Asking again says that the last ring was in vain."""
         self._pass_on()
         if self._released or timeout_seconds <= 0:
             return False
+        with self._waiters.looking(self) as look_seconds:
+            if look_seconds is not None and look_seconds < timeout_seconds:
+                heard = await self._hear(look_seconds, True)
+            else:
+                heard = await self._hear(timeout_seconds, False)
+        return bool(heard)
+
+    async def _hear(self, timeout_seconds: float, otherwise: bool) -> Ring | bool:
         loop = asyncio.get_running_loop()
-        future = self._future = loop.create_future()
-        timer = loop.call_at(_together(loop.time() + timeout_seconds, timeout_seconds), self._time_out)
+        future: asyncio.Future[Ring | bool] = loop.create_future()
+        self._future = future
+        timer = loop.call_at(_together(loop.time() + timeout_seconds, timeout_seconds), self._end_wait, otherwise)
         self._waiters.line_up(self)
         try:
-            self._ring = await future
+            self._note(await future)
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self._ring = future.result()  # handed on when the block is left
+                self._note(future.result())  # handed on when the block is left
             raise
         finally:
             timer.cancel()
             self._future = None
-        return self._ring is not None
+        return future.result()
+
+    def _note(self, heard: Ring | bool) -> None:
+        self._ring = heard if isinstance(heard, Ring) else None
 
     def wake(self, ring: Ring) -> None:
         """Hands it a ring."""
-        if self._future is not None and not self._future.done():
-            self._future.set_result(ring)
+        self._end_wait(ring)
 
     def release(self) -> None:
         """It need not wait any longer."""
         self._released = True
-        self._time_out()
+        self._end_wait(False)
 
-    def _time_out(self) -> None:
+    def _end_wait(self, heard: Ring | bool) -> None:
         if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+            self._future.set_result(heard)
 
     def _pass_on(self) -> None:
         ring, self._ring = self._ring, None

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.core.task import State, Task
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.passing import PassingStore
 from tests.api.security.gate import Gate
 from tests.api.setting import Answer, Client
 
@@ -226,3 +228,37 @@ def test_the_reason_why_names_no_foreign_queue(admin: Client, producer: Client) 
     admin.post("/v1/workers/other/announce", {"queues": ["foreign"], "types": ["t"]})
     assert "they serve foreign" in admin.get(f"/v1/tasks/{task_id}/why")["text"]
     assert producer.get(f"/v1/tasks/{task_id}/why")["text"] == "No worker is running for queue own."
+
+
+@pytest.mark.parametrize("event", ["discard", "replay", "prioritize", "expire"])
+def test_a_token_that_is_made_up_does_not_make_an_operator_of_a_worker(
+    worker: Client, admin: Client, gate: Gate, event: str
+) -> None:
+    task_id = admin.enqueue("own", retry={"max_attempts": 1})
+    if event in {"discard", "replay"}:
+        (task,) = worker.reserve("own")
+        worker.post(f"/v1/tasks/{task_id}/fail", {"token": task["token"], "error": ERROR})
+    before = _state(gate, task_id)
+    change = {"event": event, "task_id": task_id, "token": "made-up", "reason": "mine", "priority": 9}
+    worker.post("/v1/store/apply", {"changes": [change]}, 403)
+    assert _state(gate, task_id) == before
+
+
+def test_a_worker_cancels_nothing_by_a_token_that_is_made_up(worker: Client, admin: Client, gate: Gate) -> None:
+    task_id = admin.enqueue("own")
+    change = {"event": "cancel", "task_id": task_id, "token": "made-up"}
+    (verdict,) = worker.post("/v1/store/apply", {"changes": [change]})
+    assert verdict["reason"] == "unknown"
+    assert _state(gate, task_id)[0] is State.READY
+
+
+def test_where_the_store_is_and_how_it_fails_is_for_those_who_may_read(gate: Gate, producer: Client) -> None:
+    class Failing(PassingStore):
+        async def get(self, task_ids: object) -> list[Task | None]:
+            raise StoreUnavailable("postgresql://ada:***@db.internal/tasks: no answer")
+
+    reader = gate.client("read")
+    gate.server.gateway.store = Failing(gate.store)
+    for client, tells_more in ((producer, False), (reader, True)):
+        answer = client.send("GET", f"/v1/tasks/{UNKNOWN}")
+        assert (answer.status, b"db.internal" in answer.body) == (503, tells_more)

@@ -64,6 +64,12 @@ def test_what_is_no_duration_is_refused_with_its_name(written: object) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_text_without_end_is_refused_before_it_is_searched() -> None:
+    with pytest.raises(BadDuration) as caught:
+        duration_ms("9" * 1_000_000 + "x", "delay")  # looked through, this takes a day
+    assert len(str(caught.value)) < 200
+
+
 @pytest.mark.parametrize("written", [-1, -0.001, timedelta(seconds=-1), float("nan"), float("inf"), "99999w", 1e300])
 def test_out_of_range_is_refused(written: object) -> None:
     with pytest.raises(BadDuration, match="out of range"):

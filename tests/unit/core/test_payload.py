@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core.payload import MAX_BYTES, MAX_DEPTH, check, depth, encode
 from holdfast.errors import BadArguments, PayloadTooDeep, PayloadTooLarge
 
-texts = st.text() | st.sampled_from(['"', "\\", '\\"', "[[[", "{[", '"]}', '\\\\"['])
+texts = st.text() | st.sampled_from(['"', "\\", '\\"', "[[[", "{[", '"]}', '\\\\"[', '\n"[', "\\n", '""', "\x01\xff"])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),

@@ -22,6 +22,7 @@ from holdfast.core.task import UNKNOWN_CLAIM, Extension, Hold
 from holdfast.errors import UnknownTask
 from holdfast.stores.contract import Reserve
 from holdfast.wire import problems
+from holdfast.wire.limits import LONGEST_LEASE_MS, SHORTEST_LEASE_MS
 from holdfast.wire.shapes import (
     AckBody,
     AckChange,
@@ -45,7 +46,6 @@ routes = Routes("claims")
 _WORK = Rule((Scope.WORK,), "body")
 _HELD = Rule((Scope.WORK,), "task")
 _SETTLE = Rule((Scope.WORK, Scope.ENQUEUE, Scope.MANAGE), "task")
-_SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 500, 86_400_000
 
 
 @routes.add("POST", "/v1/reserve", _WORK, takes=ReserveBody, gives=ReservedView, batch=True)
@@ -132,7 +132,7 @@ def _request(call: Call, body: ReserveBody) -> Reserve:
         for each in body.queues
     ]
     return Reserve(
-        claim_id=_claim_id(call) if body.claim_id is UNSET else body.claim_id,
+        claim_id=_claim_id(call, body),
         worker_id=body.worker_id,
         shares=shares,
         max_tasks=body.max_tasks,
@@ -147,16 +147,18 @@ def _is_ours(call: Call, body: ReserveBody) -> bool:
     return body.claim_id is UNSET and "idempotency-key" not in call.request.headers
 
 
-def _claim_id(call: Call) -> str:
-    """One of our own, or one that the repeat of this request has too."""
+def _claim_id(call: Call, body: ReserveBody) -> str:
+    """The client's, one that the repeat of this request has too, or one of our own."""
     key = idempotency_key(call)
+    if body.claim_id is not UNSET:
+        return body.claim_id
     if key is None:
         return call.gateway.ids.claim_id()
     return sha256(f"{call.caller.name}\n{key}".encode()).hexdigest()[:32]
 
 
 def _lease_ms(lease: float | str) -> int:
-    return check_number(duration_ms(lease, "lease"), "lease in milliseconds", _LONGEST_LEASE_MS, _SHORTEST_LEASE_MS)
+    return check_number(duration_ms(lease, "lease"), "lease in milliseconds", LONGEST_LEASE_MS, SHORTEST_LEASE_MS)
 
 
 async def _settled(call: Call, change: AnyChange) -> ChangeView:

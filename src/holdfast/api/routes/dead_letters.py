@@ -10,13 +10,14 @@ from msgspec.structs import asdict, replace
 from holdfast.admin import actions, inspect
 from holdfast.admin.actions import MakeChange, Pace
 from holdfast.api.guard import Rule, Scope
+from holdfast.api.pages import STEP_WITH_HISTORY, find_page, shown
 from holdfast.api.presence import while_there
 from holdfast.api.routing import Call, Routes
 from holdfast.api.showing import shown_changes, shown_task
 from holdfast.core import lifecycle
 from holdfast.core.redaction import redacted_text
 from holdfast.errors import BadOption
-from holdfast.stores.contract import Query
+from holdfast.stores.contract import Page, Query
 from holdfast.wire.operator_shapes import DeadFilter, DeadQuery, DiscardManyBody, ReplayBody
 from holdfast.wire.operator_views import BulkView, ErrorGroupsView, ErrorGroupView
 from holdfast.wire.views import TaskPage
@@ -34,8 +35,13 @@ async def find_dead_letters(call: Call, query: DeadQuery) -> TaskPage:
     """Dead letters that match, newest first, with their history, and a cursor to go on."""
     store = call.gateway.store
     wanted = replace(_query(query), limit=query.limit, cursor=query.cursor)
-    page = await inspect.with_history(store, await inspect.tasks_page(store, wanted))
-    return TaskPage(tasks=[shown_task(task, call.caller, history=True) for task in page.tasks], cursor=page.cursor)
+
+    async def find(part: Query) -> Page:
+        return await inspect.with_history(store, await store.find(part))
+
+    page = await find_page(find, wanted, STEP_WITH_HISTORY)
+    tasks = await shown(page.tasks, lambda task: shown_task(task, call.caller, history=True))
+    return TaskPage(tasks=tasks, cursor=page.cursor)
 
 
 @routes.add("GET", "/v1/dead-letters/by-error", _READ, takes=DeadFilter, gives=ErrorGroupsView)

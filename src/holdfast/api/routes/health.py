@@ -36,4 +36,5 @@ async def readyz(call: Call) -> Health:
 async def whoami(call: Call) -> Identity:
     """Whose token this is, and what it may."""
     caller = call.caller
-    return Identity(name=caller.name, scopes=tuple(caller.scopes), partitions=len(call.gateway.store.partitions()))
+    partitions = await call.gateway.partitions()
+    return Identity(name=caller.name, scopes=tuple(caller.scopes), partitions=len(partitions))

@@ -15,6 +15,7 @@ from holdfast.api.showing import shown_schedule
 from holdfast.core.definition import changed_timing
 from holdfast.core.schedule import Call as ScheduledCall
 from holdfast.core.schedule import Timing
+from holdfast.observe.tracing import carrier_of_request
 from holdfast.producer.options import Options, changed
 from holdfast.wire.operator_shapes import NextQuery, ScheduleBody
 from holdfast.wire.operator_views import SchedulesView, ScheduleView, TicksView
@@ -86,7 +87,8 @@ async def run_schedule(call: Call, _: Nothing) -> Created:
         name = sha256(f"{call.path('name')}\n{key}".encode()).hexdigest()
         kept = await call.gateway.store.keep(f"http-run:{name}", new_id.encode(), _KEY_MS, None)
         new_id = (kept.value or b"").decode() or new_id
-    made = await actions.run_now(call.gateway.store, call.path("name"), functools.partial(moved, new_id))
+    trace = carrier_of_request(call.request.headers)
+    made = await actions.run_now(call.gateway.store, call.path("name"), functools.partial(moved, new_id), trace)
     return Created(Recorded(task_id=made, created=True))
 
 

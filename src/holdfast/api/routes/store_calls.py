@@ -6,22 +6,26 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from starlette.responses import Response
+
 from holdfast.api import permits
 from holdfast.api.checks import (
     check_changes,
     check_holds,
     check_number,
+    check_query,
     check_reserve,
     check_size,
     check_task,
     is_task_id,
 )
 from holdfast.api.guard import Denied, Rule, Scope
+from holdfast.api.pages import find_page, get_tasks, list_response, shown
 from holdfast.api.presence import while_there
 from holdfast.api.routing import Call, Routes
 from holdfast.api.showing import discard_without_secrets, without_secrets
+from holdfast.api.turns import Turns
 from holdfast.api.waiters import Waiters
-from holdfast.core.durations import LONGEST_MS
 from holdfast.core.lifecycle import UNKNOWN, Verdict
 from holdfast.core.names import check_key, check_queue
 from holdfast.core.task import UNKNOWN_CLAIM, Enqueued, Extension, Lapsed, Task
@@ -41,11 +45,12 @@ from holdfast.stores.contract import (
 from holdfast.stores.passing import PassingStore
 from holdfast.wire import calls, problems
 from holdfast.wire.calls import MAP_VERSION, PARTITION, StoreCall
+from holdfast.wire.limits import LONGEST_LEASE_MS, MAX_QUEUES
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-Answer = Callable[[Call, Q], Awaitable[A]]
+Answer = Callable[[Call, Q], Awaitable[A | Response]]
 
 routes = Routes("store")
 
@@ -65,8 +70,8 @@ def answers(method: StoreCall[Q, A], rule: Rule, routes: Routes = routes) -> Cal
     """Declares the function below it as the answer to a method."""
 
     def declare(function: Answer[Q, A]) -> Answer[Q, A]:
-        async def handler(call: Call, request: Q) -> A:
-            call.store = _store(call)
+        async def handler(call: Call, request: Q) -> A | Response:
+            call.store = await _store(call)
             return await function(call, request)
 
         handler.__name__ = f"store_{method.method}"
@@ -77,13 +82,13 @@ def answers(method: StoreCall[Q, A], rule: Rule, routes: Routes = routes) -> Cal
     return declare
 
 
-def _store(call: Call) -> Store:
+async def _store(call: Call) -> Store:
     """The store that is meant: as a whole or one of its partitions, by the gateway's map or by the caller's own."""
     given = call.request.query_params
     store = call.gateway.store
     if PARTITION in given:
         permits.demand_scope(call, Scope.ADMIN, "one partition")
-        partitions = store.partitions()
+        partitions = await call.gateway.partitions()
         number = _number(given[PARTITION], PARTITION)
         if number >= len(partitions):
             raise Denied(problems.NOT_FOUND.problem(f"there are {len(partitions)} partitions"))
@@ -115,8 +120,10 @@ async def _enqueue(call: Call, request: calls.Enqueue) -> list[Enqueued]:
     """Records tasks."""
     tasks = request.tasks
     check_size(tasks, "tasks")
+    turns = Turns()
     for task in tasks:
         check_task(task, call.gateway.settings.max_payload_bytes)
+        await turns.after(len(task.payload))
     permits.demand_queues(call, (task.queue for task in tasks))
     return await call.store.enqueue(tasks)
 
@@ -136,7 +143,8 @@ async def _reserve(call: Call, request: calls.Reserve) -> Reserved:
 async def _extend(call: Call, request: calls.Extend) -> list[Extension]:
     """Gives claims more time."""
     check_holds(request.holds, call.gateway.settings.max_payload_bytes)
-    check_number(request.lease_ms, "lease_ms", low=-LONGEST_MS)  # a negative one only asks whether the claim is current
+    # A negative one only asks whether the claim is current.
+    check_number(request.lease_ms, "lease_ms", LONGEST_LEASE_MS, -LONGEST_LEASE_MS)
     own = await permits.own_holds(call, request.holds)
     return own.with_others(await call.store.extend(own.items, request.lease_ms), UNKNOWN_CLAIM)
 
@@ -184,14 +192,14 @@ async def _overdue(call: Call, request: calls.Limit) -> list[str]:
 @answers(calls.WAIT, WORK)
 async def _wait(call: Call, request: calls.Wait) -> bool:
     """Waits for one of these queues; false after the time, which is cut to what a request may wait."""
-    check_size(request.bells, "bells", 64)
+    check_size(request.bells, "bells", MAX_QUEUES)
     timeout_ms = min(check_number(request.timeout_ms, "timeout_ms"), call.gateway.settings.longest_wait_ms)
     for bell in request.bells:
         if bell == UPKEEP_BELL:
             permits.demand_scope(call, Scope.ADMIN, "the bell of the upkeep")
         else:
             call.demand(check_queue(bell))
-    if call.store is not call.gateway.store:
+    if PARTITION in call.request.query_params:
         return await while_there(call, call.store.wait(request.bells, timeout_ms))
     return await while_there(call, _rung(call.gateway.waiters, request.bells, timeout_ms / 1000))
 
@@ -206,14 +214,13 @@ async def _rung(waiters: Waiters, bells: list[str], timeout_seconds: float) -> b
 
 
 @answers(calls.GET, _BY_TASK)
-async def _get(call: Call, request: calls.TaskIds) -> list[Task | None]:
+async def _get(call: Call, request: calls.TaskIds) -> list[Task | None] | Response:
     """Tasks with all that is known of them."""
     check_size(request.task_ids, "task_ids")
-    known = {task_id for task_id in request.task_ids if is_task_id(task_id)}
-    found = await call.store.get([task_id for task_id in request.task_ids if task_id in known])
-    tasks = iter(permits.visible(call, found))
-    shown = [next(tasks) if task_id in known else None for task_id in request.task_ids]
-    return [None if task is None else without_secrets(task, call.caller) for task in shown]
+    found = permits.visible(call, await get_tasks(call.store, [*filter(is_task_id, request.task_ids)]))
+    there = (task for task in found if task is not None)
+    tasks = {task.task_id: task for task in await shown(there, lambda task: without_secrets(task, call.caller))}
+    return list_response([tasks.get(task_id) for task_id in request.task_ids])
 
 
 @answers(calls.KEPT, Rule((Scope.WORK,)))
@@ -226,13 +233,13 @@ async def _kept(call: Call, request: calls.Key) -> bytes | None:
 @answers(calls.FIND, _BY_QUEUE)
 async def _find(call: Call, request: calls.Find) -> Page:
     """Tasks that match, in a queue of the caller."""
-    check_number(request.query.limit, "limit", MAX_BATCH, 1)
+    check_query(request.query)
     if request.query.queue is not None:
         call.demand(request.query.queue)
     else:
         permits.demand_scope(call, Scope.READ, "to look into all queues")
-    page = await call.store.find(request.query)
-    return Page([without_secrets(task, call.caller) for task in page.tasks], page.cursor)
+    page = await find_page(call.store.find, request.query)
+    return Page(await shown(page.tasks, lambda task: without_secrets(task, call.caller)), page.cursor)
 
 
 @answers(calls.COUNTS, _BY_QUEUE)

@@ -8,8 +8,7 @@ from holdfast.api.routing import Call, Routes
 from holdfast.core.names import check_document
 from holdfast.stores.contract import Document
 from holdfast.wire import calls
-
-_MAX_VERSION = 2**53
+from holdfast.wire.limits import LARGEST_EXACT
 
 routes = Routes("store")
 
@@ -31,6 +30,6 @@ async def _put_document(call: Call, request: calls.PutDocument) -> bool:
     """Replaces or removes a document."""
     check_document(request.kind)
     check_document(request.name)
-    check_number(request.expected, "expected", _MAX_VERSION)
+    check_number(request.expected, "expected", LARGEST_EXACT)
     check_size(request.value or b"", "bytes of the document", call.gateway.settings.max_payload_bytes)
     return await call.store.put_document(request.kind, request.name, request.value, request.expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from holdfast.api import permits
@@ -14,11 +16,13 @@ from holdfast.api.checks import (
     check_size,
     check_task,
     check_text,
+    check_worker,
 )
 from holdfast.api.guard import ANYBODY_KNOWN, Scope
 from holdfast.api.routes.store_calls import ADMIN, MANAGE, READ, WORK, answers
 from holdfast.api.routing import Call, Routes
 from holdfast.api.showing import schedule_without_secrets
+from holdfast.core.definition import checked
 from holdfast.core.names import check_queue, check_schedule, check_type
 from holdfast.core.partitions import PartitionMap
 from holdfast.core.priority import STRICT_STEP_MS
@@ -29,11 +33,9 @@ from holdfast.stores.contract import (
     Duty,
     Finding,
     WorkerOrders,
-    WorkerRecord,
 )
 from holdfast.wire import calls
-
-_MAX_SCHEDULES = 100_000
+from holdfast.wire.limits import LONGEST_TTL_MS, MAX_SCHEDULES
 
 routes = Routes("store")
 
@@ -43,19 +45,7 @@ async def _announce(call: Call, request: calls.Announce) -> WorkerOrders | None:
     """Records that a worker lives."""
     check_worker(request.worker)
     permits.demand_queues(call, request.worker.queues)
-    return await call.store.announce(request.worker, check_number(request.ttl_ms, "ttl_ms"))
-
-
-def check_worker(worker: WorkerRecord) -> None:
-    """Refuses what no worker says of itself."""
-    check_id(worker.worker_id, "worker_id")
-    check_size(worker.queues, "queues")
-    check_size(worker.types, "types", 10_000)
-    for text in (worker.host, worker.version, *worker.queues, *worker.types):
-        check_id(text, "host, version, queue or type")
-    for number in (worker.pid, worker.processes, worker.concurrency, worker.running, worker.ended_last_minute):
-        check_number(number, "number", 2**40)
-    check_number(worker.memory_bytes, "memory_bytes", 2**52)
+    return await call.store.announce(request.worker, check_number(request.ttl_ms, "ttl_ms", LONGEST_TTL_MS))
 
 
 @answers(calls.ORDER, MANAGE, routes)
@@ -69,7 +59,8 @@ async def _order(call: Call, request: calls.Order) -> bool:
 @answers(calls.HOLD_DUTY, ADMIN, routes)
 async def _hold_duty(call: Call, request: calls.HoldDuty) -> Duty:
     """Takes, keeps or lets go of a duty."""
-    check_text(request.owner, "owner")
+    if request.owner:  # without one, it is only asked who has the duty
+        check_id(request.owner, "owner")
     return await call.store.hold_duty(
         check_id(request.name, "name"), request.owner, check_number(request.ttl_ms, "ttl_ms")
     )
@@ -108,7 +99,7 @@ async def _schedules(call: Call, request: calls.Schedules) -> DueSchedules:
     """Schedules by the time of their next tick."""
     if request.due_within_ms is not None:
         check_number(request.due_within_ms, "due_within_ms")
-    due = await call.store.schedules(request.due_within_ms, check_number(request.limit, "limit", _MAX_SCHEDULES))
+    due = await call.store.schedules(request.due_within_ms, check_number(request.limit, "limit", MAX_SCHEDULES))
     return DueSchedules(due.now_ms, [schedule_without_secrets(each, call.caller) for each in due.schedules])
 
 
@@ -136,6 +127,7 @@ async def _put_schedule(call: Call, request: calls.PutSchedule) -> bool:
 def _check_schedule_record(schedule: Schedule, max_payload: int) -> None:
     call = schedule.call
     check_numbers(schedule)
+    checked(schedule.timing)
     check_queue(call.queue)
     check_type(call.type)
     check_headers(call.headers)
@@ -165,7 +157,7 @@ async def _put_partition_map(call: Call, request: calls.NewMap) -> PartitionMap:
 @answers(calls.PARTITIONS, ADMIN, routes)
 async def _partitions(call: Call, _: calls.NoArguments) -> list[str]:
     """The partitions by their URLs without passwords."""
-    return [partition.url for partition in call.store.partitions()]
+    return [partition.url for partition in await asyncio.to_thread(call.store.partitions)]
 
 
 @answers(calls.MIGRATE, ADMIN, routes)

@@ -9,6 +9,7 @@ from holdfast.admin.why import Explanation, why
 from holdfast.api import permits
 from holdfast.api.enqueueing import new_tasks
 from holdfast.api.guard import Rule, Scope
+from holdfast.api.pages import find_page, shown
 from holdfast.api.presence import while_there
 from holdfast.api.routing import Call, Created, OneOf, Routes
 from holdfast.api.settling import settle_one
@@ -84,24 +85,25 @@ async def show_task(call: Call, query: TaskQuery) -> TaskView:
     if wait_ms and task.state not in FINAL_STATES:
         await while_there(call, call.gateway.results.ended(task.task_id, wait_ms / 1000))
         task = await _task(call)
-    return shown_task(task, call.caller, history=True)
+    (view,) = await shown([task], lambda task: shown_task(task, call.caller, history=True))
+    return view
 
 
 @routes.add("GET", "/v1/tasks", Rule((Scope.READ,)), takes=TasksQuery, gives=TaskPage)
 async def find_tasks(call: Call, query: TasksQuery) -> TaskPage:
     """Tasks that match, newest first, and a cursor to go on."""
-    page = await call.gateway.store.find(
-        Query(
-            states=frozenset(query.state) or None,
-            queue=query.queue,
-            type=query.type,
-            worker_id=query.worker_id,
-            error_type=query.error_type,
-            limit=query.limit,
-            cursor=query.cursor,
-        )
+    wanted = Query(
+        states=frozenset(query.state) or None,
+        queue=query.queue,
+        type=query.type,
+        worker_id=query.worker_id,
+        error_type=query.error_type,
+        limit=query.limit,
+        cursor=query.cursor,
     )
-    return TaskPage(tasks=[shown_task(task, call.caller, history=False) for task in page.tasks], cursor=page.cursor)
+    page = await find_page(call.gateway.store.find, wanted)
+    tasks = await shown(page.tasks, lambda task: shown_task(task, call.caller, history=False))
+    return TaskPage(tasks=tasks, cursor=page.cursor)
 
 
 @routes.add("GET", "/v1/tasks/{task_id}/why", _SEE, gives=Explanation)
@@ -115,7 +117,7 @@ async def explain_task(call: Call) -> Explanation:
 @routes.add("GET", "/v1/tasks/{task_id}/history", _SEE, gives=HistoryView)
 async def show_history(call: Call) -> HistoryView:
     """The runs of a task that have ended, and its log lines."""
-    task = await _task(call)
+    (task,) = await shown([await _task(call)], lambda task: without_secrets(task, call.caller))
     log = [LogView(at_ms=line.at_ms, level=line.level, text=line.text) for line in kept_log(task)]
     return HistoryView(task_id=task.task_id, attempts=task.history, log=log)
 
@@ -144,11 +146,12 @@ def task_id_of(call: Call) -> str:
 
 
 async def _task(call: Call) -> Task:
+    """The task, if it is one of the caller's; not yet as he may see it."""
     task_id = task_id_of(call)
     (task,) = permits.visible(call, await call.gateway.store.get([task_id]))
     if task is None:
         raise UnknownTask(f"no task {task_id} in this store")
-    return without_secrets(task, call.caller)
+    return task
 
 
 def _recorded(answers: list[Enqueued]) -> RecordedTasks:

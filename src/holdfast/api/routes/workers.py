@@ -5,11 +5,12 @@ from __future__ import annotations
 from holdfast.admin import inspect
 from holdfast.admin import workers as actions
 from holdfast.api import permits
-from holdfast.api.checks import check_id
+from holdfast.api.checks import check_number, check_worker
 from holdfast.api.guard import Rule, Scope
 from holdfast.api.routing import Call, Routes
 from holdfast.core.durations import duration_ms
 from holdfast.stores.contract import WorkerRecord
+from holdfast.wire.limits import LONGEST_TTL_MS
 from holdfast.wire.operator_shapes import AnnounceBody, ConcurrencyBody
 from holdfast.wire.operator_views import ConcurrencyView, OrdersView, WorkersView
 
@@ -50,7 +51,7 @@ async def announce_worker(call: Call, body: AnnounceBody) -> OrdersView:
     """Records that a worker lives, so that it is listed and `why` knows of it; gives the orders that it has."""
     permits.demand_queues(call, body.queues)
     worker = WorkerRecord(
-        worker_id=check_id(call.path("worker_id"), "worker_id"),
+        worker_id=call.path("worker_id"),
         host=body.host,
         pid=body.pid,
         version=body.version,
@@ -60,5 +61,7 @@ async def announce_worker(call: Call, body: AnnounceBody) -> OrdersView:
         concurrency=body.concurrency,
         running=body.running,
     )
-    orders = await call.gateway.store.announce(worker, duration_ms(body.ttl, "ttl"))
+    check_worker(worker)
+    ttl_ms = check_number(duration_ms(body.ttl, "ttl"), "ttl in milliseconds", LONGEST_TTL_MS)
+    orders = await call.gateway.store.announce(worker, ttl_ms)
     return OrdersView(concurrency=None if orders is None else orders.concurrency)

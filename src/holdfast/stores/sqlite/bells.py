@@ -7,7 +7,7 @@ again, so that the next one comes when there is more. A ring that nobody listens
 from __future__ import annotations
 
 import asyncio
-import errno
+import contextlib
 import fcntl
 import os
 import struct
@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 #: Who cannot hear (a file system without pipes) looks this often.
 _DEAF_MS = 1_000
+#: So many are kept open between two waits.
+_MAX_OPEN = 1_024
 
 
 class _Bell(NamedTuple):
@@ -32,21 +34,18 @@ class Bells:
     def __init__(self, path: str) -> None:
         self._folder = Path(path + "-bells") if path else None
         self._lock = threading.Lock()
-        #: Open for reading and writing as long as we live, so that a ring between two waits is kept.
+        #: Open for reading and writing, so that a ring between two waits is kept; the one waited for last comes last.
         self._open: dict[str, _Bell] = {}
 
     def ring(self, names: Iterable[str]) -> None:
         """Wakes one waiter of each bell, if there is one."""
         for name in names:
-            bell = self._open.get(name)
-            if bell is not None:
-                _ring(bell.writer)
-            elif self._folder is not None:
+            if not self._ring_open(name) and self._folder is not None:
                 _ring_file(self._folder / name)
 
     async def wait(self, names: Sequence[str], timeout_ms: int) -> bool:
         """True when one of the bells was rung, False after the timeout."""
-        listeners = [os.dup(bell.reader) for bell in map(self._listen, names) if bell is not None]
+        listeners = [listener for listener in map(self._listener, names) if listener is not None]
         if len(listeners) < len(names):
             timeout_ms = min(timeout_ms, _DEAF_MS)
         try:
@@ -62,24 +61,31 @@ class Bells:
                 os.close(descriptor)
             self._open.clear()
 
-    def _listen(self, name: str) -> _Bell | None:
+    def _ring_open(self, name: str) -> bool:
         with self._lock:
-            bell = self._open.get(name) or self._make(name)
+            bell = self._open.get(name)
             if bell is not None:
-                self._open[name] = bell
-            return bell
+                _ring(bell.writer)
+            return bell is not None
 
-    def _make(self, name: str) -> _Bell | None:
+    def _listener(self, name: str) -> int | None:
+        """A descriptor to read from, for the caller to close; None if there are no pipes here, or none is left."""
+        with self._lock:
+            try:
+                bell = self._open.pop(name, None) or self._make(name)
+                self._open[name] = bell
+                if len(self._open) > _MAX_OPEN and self._folder is not None:  # else it could not be found again
+                    os.close(self._open.pop(next(iter(self._open))).reader)
+                return os.dup(bell.reader)
+            except OSError:
+                return None
+
+    def _make(self, name: str) -> _Bell:
         if self._folder is None:
             return _anonymous_bell()
-        try:
-            self._folder.mkdir(exist_ok=True)
-            if not (self._folder / name).exists():
-                os.mkfifo(self._folder / name)
-        except FileExistsError:
-            pass
-        except OSError:
-            return None  # A file system without pipes.
+        self._folder.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self._folder / name)
         descriptor = os.open(self._folder / name, os.O_RDWR | os.O_NONBLOCK)
         return _Bell(descriptor, descriptor)
 
@@ -100,10 +106,8 @@ def _ring(descriptor: int) -> None:
 def _ring_file(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENOENT):
-            return  # Nobody listens.
-        raise
+    except OSError:
+        return  # Nobody listens; or no descriptor is left, and what the ring tells of is committed all the same.
     try:
         _ring(descriptor)
     finally:
