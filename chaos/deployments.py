@@ -20,11 +20,23 @@ from tests.servers.replicas import Replicas
 from tests.servers.sentinels import Sentinels
 
 from chaos.faults import Deployment, Fault, drops
+from chaos.gateway_deployments import deployed_gateway, deployed_gateway_line, deployed_gateways
 from chaos.postgres_deployments import deployed_patroni, deployed_postgres, deployed_postgres_line
 from chaos.redis_records import keys_of
 
 Kind = Literal[
-    "cluster", "sentinel", "single", "replicas", "line", "cluster-line", "postgres", "postgres-line", "patroni"
+    "cluster",
+    "sentinel",
+    "single",
+    "replicas",
+    "line",
+    "cluster-line",
+    "postgres",
+    "postgres-line",
+    "patroni",
+    "gateway",
+    "gateways",
+    "gateway-line",
 ]
 _FAILOVER_TRIES: Final = 3
 
@@ -172,6 +184,9 @@ _MAKERS: Final[dict[Kind, Callable[[int], AbstractContextManager[Deployment]]]] 
     "postgres": deployed_postgres,
     "postgres-line": deployed_postgres_line,
     "patroni": deployed_patroni,
+    "gateway": deployed_gateway,
+    "gateways": deployed_gateways,
+    "gateway-line": deployed_gateway_line,
 }
 
 

@@ -7,7 +7,7 @@ and says what it did.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -33,17 +33,23 @@ class Deployment:
     read: Reading
     heal: Callable[[], Any]
     faults: Mapping[str, Fault]
+    #: What workers call it by, if that is not the same.
+    worker_url: str | None = None
+    #: Lines of what is between the load and the store which tell of a bug.
+    complaints: Callable[[], list[str]] = list
 
 
-def drops(strike: Callable[[LineFaults | None], None], dropped: Callable[[], int]) -> Fault:
+def drops(
+    strike: Callable[[LineFaults | None], None], dropped: Callable[[], int], every: Sequence[int] = _DROP_EVERY
+) -> Fault:
     """Loses replies on lines that `strike` makes bad, until `dropped` says that there were enough."""
 
     def drop_replies(_key: str, random: Random) -> str:
-        every, before = random.choice(_DROP_EVERY), dropped()
-        strike(LineFaults(drop_every=every, torn_share=0.3))
+        nth, before = random.choice(every), dropped()
+        strike(LineFaults(drop_every=nth, torn_share=0.3))
         eventually(lambda: dropped() >= before + _LOST_REPLIES, 30, f"{_LOST_REPLIES} replies are lost")
         strike(None)
-        return f"every {every}th reply was lost, {dropped() - before} of them"
+        return f"every {nth}th reply was lost, {dropped() - before} of them"
 
     return drop_replies
 

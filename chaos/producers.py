@@ -12,6 +12,7 @@ from chaos.journal import Journal, Order
 from chaos.tasks import DELAY_MS, QUEUES, make_app
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.producer.recorder import Prepared
+from holdfast.producer.task_type import TaskType
 
 _PRODUCERS: Final = 16
 _BATCH: Final = 10
@@ -23,6 +24,8 @@ _SHARE_OF_REPEATS: Final = 0.05
 #: Some calls are given up in the middle after a short time: nobody knows then whether their orders were recorded.
 _SHARE_OF_HASTY: Final = 0.1
 _HASTY_SECONDS: Final = 0.3
+#: Some single orders are sent as sync code does it: from a thread that blocks, by a way of its own.
+_SHARE_OF_BLOCKING: Final = 0.3
 
 
 class Producers:
@@ -83,9 +86,10 @@ class Producers:
             self._note_error(orders, error)
 
     async def _send_patiently(self, orders: Sequence[Order]) -> bool:
+        blocking = len(orders) == 1 and self._random.random() < _SHARE_OF_BLOCKING
         for _ in range(_TRIES):
             try:
-                await self._enqueue(orders)
+                await (self._enqueue_blocking(orders[0]) if blocking else self._enqueue(orders))
                 return True
             except StoreError as error:
                 self._note_error(orders, error)
@@ -104,6 +108,10 @@ class Producers:
         for order, handle in zip(orders, handles, strict=True):
             self._acknowledge(order, handle.task_id, now)
 
+    async def _enqueue_blocking(self, order: Order) -> None:
+        handle = await asyncio.to_thread(self._typed(order).enqueue, order.number, order.kind)
+        self._acknowledge(order, handle.task_id, time.time())
+
     def _acknowledge(self, order: Order, task_id: str, now: float) -> None:
         if order.task_id is None:
             order.task_id, order.acknowledged_at = task_id, now
@@ -113,10 +121,11 @@ class Producers:
             self._journal.violated("R3 dedup", f"{order.request_id} is now {task_id}", order.task_id)
 
     def _prepared(self, order: Order) -> Prepared[int]:
+        return self._typed(order).prepare(order.number, order.kind)
+
+    def _typed(self, order: Order) -> TaskType[[int, str], int]:
         typed = self._task_type.using(queue=order.queue, request_id=order.request_id)
-        if order.kind == "delayed":
-            typed = typed.using(delay=DELAY_MS / 1000)
-        return typed.prepare(order.number, order.kind)
+        return typed.using(delay=DELAY_MS / 1000) if order.kind == "delayed" else typed
 
 
 def _named(orders: Sequence[Order]) -> str:

@@ -40,7 +40,7 @@ _DRAIN_PAUSE_SECONDS: Final = 0.2
 def run_faults(deployment: Deployment, plan: Sequence[str], *, seed: int, directory: Path) -> Report:
     """Strikes with each fault of the plan, under load, and checks everything at the end."""
     journal, trace = Journal(seed), directory / f"trace-{deployment.name}-{seed}.txt"
-    with running_workers(deployment.url, trace, _WORKERS, _LEASE) as workers:
+    with running_workers(deployment.worker_url or deployment.url, trace, _WORKERS, _LEASE) as workers:
         began_at = time.time()
         with Load(deployment.url, journal, _PER_SECOND) as load:
             _strike_all(_Field(deployment, workers, journal, load, trace), plan)
@@ -48,7 +48,8 @@ def run_faults(deployment: Deployment, plan: Sequence[str], *, seed: int, direct
         seconds = time.time() - began_at
         snapshot = asyncio.run(_conclude(deployment, load, journal))
         evidence = Evidence(journal, read_trace(trace), snapshot)
-        return Report(deployment.name, seed, seconds, evidence, check(evidence), workers.complaints())
+        complaints = [*workers.complaints(), *deployment.complaints()]
+        return Report(deployment.name, seed, seconds, evidence, check(evidence), complaints)
 
 
 class _Field:

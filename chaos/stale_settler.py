@@ -19,7 +19,7 @@ from holdfast.core.fairness import QueueShare
 from holdfast.core.task import FINAL_STATES, Hold, Task
 from holdfast.core.tokens import fencing_token
 from holdfast.errors import StoreError
-from holdfast.stores.contract import Reserve, Store
+from holdfast.stores.contract import MAX_BATCH, Reserve, Store
 
 WORKER_ID: Final = "stale-settler"
 _LEASE_MS: Final = 1_000
@@ -57,7 +57,8 @@ class StaleSettler:
 
     async def settle_all(self, store: Store) -> None:
         """Once more for every claim that it ever had, when all tasks have ended."""
-        await self._settle(store, self._kept)
+        for first in range(0, len(self._kept), MAX_BATCH):
+            await self._settle(store, self._kept[first : first + MAX_BATCH])
 
     async def _reserve(self, store: Store) -> None:
         shares = [QueueShare(queue, _CLAIMS // len(QUEUES)) for queue in QUEUES]
@@ -69,7 +70,7 @@ class StaleSettler:
             self._journal.note("settler", f"keeps {task.token}", task.task_id)
 
     async def _settle_passed(self, store: Store) -> None:
-        waiting = [old for old in self._kept if not old.tried]
+        waiting = [old for old in self._kept if not old.tried][:MAX_BATCH]
         tasks = await store.get([old.task_id for old in waiting])
         now = time.monotonic()
         for old, task in zip(waiting, tasks, strict=True):

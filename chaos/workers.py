@@ -12,6 +12,7 @@ from random import Random
 
 from tests.support import WorkerProcess, eventually, run_worker
 
+from chaos.complaints import complaints_in
 from chaos.tasks import QUEUES, TRACE_VARIABLE
 
 _OPTIONS = ("--queues", ",".join(QUEUES), "--concurrency", "50", "--grace", "2s")
@@ -20,7 +21,7 @@ _FROZEN_SECONDS = 8.0
 
 
 class Workers:
-    """Some workers on one store; a killed one is replaced at once."""
+    """Some workers on one store; a killed one is replaced."""
 
     def __init__(self, url: str, trace: Path, stack: ExitStack, lease: str) -> None:
         self._url = url
@@ -42,10 +43,11 @@ class Workers:
             eventually(lambda worker=worker: "task types:" in worker.output(), 30, "the workers have started")  # type: ignore[misc]
 
     def kill_one(self, random: Random) -> str:
-        """SIGKILL to a worker and its children; another one takes its place."""
+        """SIGKILL to a worker and its children; another one takes its place and has started when this returns."""
         victim = self.running.pop(random.randrange(len(self.running)))
         victim.kill_all()
         self.add()
+        self.wait_until_ready()
         return f"killed worker {victim.pid}"
 
     def freeze_one(self, random: Random) -> str:
@@ -60,8 +62,7 @@ class Workers:
 
     def complaints(self) -> list[str]:
         """Lines of those that run now which tell of a bug."""
-        lines = [line for worker in self.running for line in worker.output().splitlines()]
-        return [line for line in lines if "bug in Holdfast" in line or "Traceback" in line]
+        return [line for worker in self.running for line in complaints_in(worker.output())]
 
 
 def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:

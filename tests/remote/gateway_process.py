@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,17 +16,18 @@ from tests.support import eventually, holdfast_command, run_holdfast
 class GatewayProcess:
     """A gateway over a store; its process is another one after each start."""
 
-    def __init__(self, directory: Path, store_url: str, *options: str) -> None:
+    def __init__(self, directory: Path, store_url: str, *options: str, prefix: Sequence[str] = ()) -> None:
         self.store_url = store_url
+        self._prefix = prefix
         self.port = server_port()
         self._options = options
-        self._log = directory / "gateway.log"
+        self._log = directory / f"gateway-{self.port}.log"
         self._process: ServerProcess | None = None
 
     def start(self) -> None:
         """Returns when it answers."""
         command = holdfast_command("server", "--port", str(self.port), "--url", self.store_url, *self._options)
-        self._process = ServerProcess(command, self._log)
+        self._process = ServerProcess([*self._prefix, *command], self._log)
         eventually(self._answers, 30, "the gateway answers")
 
     def kill(self) -> None:
@@ -34,10 +35,37 @@ class GatewayProcess:
         if self._process is not None:
             self._process.kill()
 
-    def stop(self) -> None:
-        """SIGTERM."""
-        if self._process is not None:
-            self._process.stop()
+    def stop(self) -> int | None:
+        """SIGTERM; returns what it ended with."""
+        if self._process is None:
+            return None
+        self._process.stop()
+        return self._process.exit_code
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay open and nothing answers."""
+        assert self._process is not None
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.thaw()
+
+    def heal(self) -> None:
+        """Whatever was done to it, it runs and answers now."""
+        if self._process is None or not self._process.alive:
+            self.start()
+        elif self._process.frozen:
+            self.thaw()
+
+    def __str__(self) -> str:
+        return f"gateway on port {self.port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return "127.0.0.1", self.port
 
     def token(self, *scopes: str) -> str:
         """A new token with these scopes."""
@@ -65,9 +93,11 @@ class GatewayProcess:
 
 
 @contextmanager
-def running_gateway(directory: Path, store_url: str, *options: str) -> Iterator[GatewayProcess]:
-    """A gateway that answers; nothing of it outlives the block."""
-    gateway = GatewayProcess(directory, store_url, *options)
+def running_gateway(
+    directory: Path, store_url: str, *options: str, prefix: Sequence[str] = ()
+) -> Iterator[GatewayProcess]:
+    """A gateway that answers, its command behind `prefix`; nothing of it outlives the block."""
+    gateway = GatewayProcess(directory, store_url, *options, prefix=prefix)
     try:
         gateway.start()
         yield gateway

@@ -70,7 +70,7 @@ def test_the_tasks_of_a_killed_worker_are_run_by_another(jobs: Holdfast, gateway
 def test_a_token_that_may_not_work_is_told_so(gateway: GatewayProcess) -> None:
     with working(gateway.url("read")) as worker:
         assert worker.process.wait(20) != 0
-        assert "needs one of the scopes work" in worker.output()
+        assert "needs the scope work" in worker.output()
         assert "Traceback" not in worker.output()
 
 

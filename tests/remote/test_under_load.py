@@ -1,0 +1,35 @@
+"""A gateway that fails under load: nothing acknowledged is lost, nothing stale is accepted, and all adds up."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from chaos.faults import Deployment
+from chaos.gateway_deployments import deployed_gateway, deployed_gateway_line
+from chaos.run import run_faults
+
+pytestmark = pytest.mark.slow
+
+SEED = 7
+
+
+def checked(deployment: Deployment, faults: list[str], directory: Path) -> None:
+    """These faults, one after the other, and no promise broken."""
+    report = run_faults(deployment, faults, seed=SEED, directory=directory)
+    logging.getLogger(__name__).info("%s", report)
+    report.check()
+    assert report.complaints == []
+    assert report.evidence.journal.stale_tried > 0, "the stale settler found nothing to settle"
+    assert len(report.evidence.runs) >= report.acknowledged > 0
+
+
+def test_a_gateway_is_killed_stopped_and_frozen(tmp_path: Path) -> None:
+    with deployed_gateway(SEED) as deployment:
+        checked(deployment, ["kill_gateway", "stop_gateway", "freeze_gateway"], tmp_path)
+
+
+def test_answers_are_lost_on_the_line_to_a_gateway(tmp_path: Path) -> None:
+    with deployed_gateway_line(SEED) as deployment:
+        checked(deployment, ["drop_replies"], tmp_path)
