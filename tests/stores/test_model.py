@@ -29,7 +29,7 @@ PROFILE = settings(
 @pytest.mark.parametrize(
     ("harness", "share"),
     [
-        ("sqlite-file", 0.8),
+        ("sqlite-file", 0.5),
         ("sqlite-memory", 0.4),
         ("redis", 0.6),
         ("valkey", 0.3),
