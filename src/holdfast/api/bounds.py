@@ -34,7 +34,6 @@ _TASK_ID: Final = {"pattern": TASK_ID}
 _ID: Final = {"pattern": ID}
 _PRIORITY: Final = {"minimum": LOWEST, "maximum": HIGHEST}
 _MS: Final = {"minimum": 0, "maximum": LONGEST_MS}
-_EXACT: Final = {"minimum": 0, "maximum": LARGEST_EXACT}
 _BATCH: Final = {"minimum": 0, "maximum": MAX_BATCH}
 _SMALL: Final = {"minimum": 0, "maximum": LARGEST_COUNT}
 _SEVERAL: Final = {"maxItems": MAX_BATCH}
@@ -60,7 +59,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "timeout_ms": _MS,
         "expires_ms": _MS,
     },
-    "Change": {"epoch": _EXACT, "delay_ms": _MS, "priority": _PRIORITY},
+    "Change": {"epoch": {"minimum": -1, "maximum": LARGEST_EXACT}, "delay_ms": _MS, "priority": _PRIORITY},
     "holdfast.stores.contract.Reserve": {
         "claim_id": _ID,
         "worker_id": _ID,
@@ -70,7 +69,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     },
     "Enqueue": {"tasks": _SEVERAL},
     "Apply": {"changes": _SEVERAL},
-    "Extend": {"holds": _SEVERAL, "lease_ms": {"minimum": -LONGEST_LEASE_MS, "maximum": LONGEST_LEASE_MS}},
+    "Extend": {"holds": _SEVERAL, "lease_ms": {"minimum": -LONGEST_MS, "maximum": LONGEST_LEASE_MS}},
     "TaskIds": {"task_ids": _SEVERAL},
     "Keep": {"key": _VISIBLE, "ttl_ms": _MS},
     "Key": {"key": _VISIBLE},

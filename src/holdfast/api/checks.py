@@ -146,7 +146,7 @@ def check_changes(changes: Sequence[Change], max_payload: int) -> None:
         check_text(change.reason or "", "reason")
         check_priority(change.priority)
         if change.epoch is not None:
-            check_number(change.epoch, "epoch", LARGEST_EXACT)
+            check_number(change.epoch, "epoch", LARGEST_EXACT, -1)
         if change.result is not None:
             payload.check(change.result, "result", max_payload)
         if change.error is not None:

@@ -155,6 +155,8 @@ def _refusals(route: Route) -> list[Kind]:
         kinds.append(problems.INVALID)
     if route.takes is not None and not route.reads_query:
         kinds += [problems.BAD_JSON, problems.BODY_TOO_LARGE, problems.MEDIA_TYPE_NOT_SUPPORTED]
+    if route.reads_query:
+        kinds += [problems.HEAD_TOO_LARGE, problems.NO_HTTP]  # of an address without end
     for part in _IN_PATH.findall(route.path):
         kinds += _OF_PART[part]
     if "{task_id}" in route.path and route.method == "POST":

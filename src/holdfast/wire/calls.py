@@ -70,6 +70,8 @@ class StoreCall(Generic[Q, A]):
 
 #: Of epochs and versions: more than any clock, and still exact wherever numbers are floats.
 Count = Annotated[int, Meta(ge=0, le=LARGEST_EXACT)]
+#: The same, or that of nobody: a store over several sends it to those that are not meant.
+EpochNumber = Annotated[int, Meta(ge=-1, le=LARGEST_EXACT)]
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,7 +126,7 @@ class Key(_Request, frozen=True):
 class Epoch(_Request, frozen=True):
     """`promote`."""
 
-    epoch: Count
+    epoch: EpochNumber
     limit: int = 1_000
 
 
@@ -209,7 +211,7 @@ class PutSchedule(_Request, frozen=True):
     new: Schedule | None
     expected: Count
     tasks: list[NewTask] = []
-    epoch: Count | None = None
+    epoch: EpochNumber | None = None
 
 
 class Kind(_Request, frozen=True):
@@ -237,7 +239,7 @@ class PutDocument(_Request, frozen=True):
 class Prune(_Request, frozen=True):
     """`prune`."""
 
-    epoch: Count
+    epoch: EpochNumber
     retention: Retention
     limit: int = 1_000
 

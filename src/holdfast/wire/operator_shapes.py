@@ -11,7 +11,7 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.core.task import State
 from holdfast.stores.contract import MAX_BATCH
 from holdfast.wire.limits import LARGEST_COUNT, LONGEST_CURSOR, MAX_BULK, MAX_QUEUES, MAX_TYPES
-from holdfast.wire.patterns import DURATION
+from holdfast.wire.patterns import CURSOR, DURATION
 from holdfast.wire.shapes import (
     Body,
     Duration,
@@ -121,14 +121,14 @@ class TasksQuery(Body, frozen=True, kw_only=True):
     worker_id: Id | None = None
     error_type: Id | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 50
-    cursor: Annotated[str, Meta(max_length=LONGEST_CURSOR)] | None = None
+    cursor: Annotated[str, Meta(max_length=LONGEST_CURSOR, pattern=CURSOR)] | None = None
 
 
 class DeadQuery(DeadFilter, frozen=True, kw_only=True):
     """Which dead letters, and which page of them."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 50
-    cursor: Annotated[str, Meta(max_length=LONGEST_CURSOR)] | None = None
+    cursor: Annotated[str, Meta(max_length=LONGEST_CURSOR, pattern=CURSOR)] | None = None
 
 
 class NextQuery(Body, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ TASK_ID: Final = r"^[0-9a-f]{32}$"
 ID: Final = r"^[^\x00-\x1f\x7f]{1,200}$"
 #: Keys and request_ids.
 VISIBLE: Final = r"^[\x21-\x7e]{1,200}$"
+CURSOR: Final = r"^[\x21-\x7e]*$"
 
 #: Only for the document: core/durations.py says more clearly what is wrong.
 _NUMBER: Final = r"[0-9]{1,6}(\.[0-9]{1,3})?"

@@ -26,6 +26,7 @@ from holdfast.api.routing import Call, Routes
 from holdfast.api.showing import discard_without_secrets, without_secrets
 from holdfast.api.turns import Turns
 from holdfast.api.waiters import Waiters
+from holdfast.core.durations import LONGEST_MS
 from holdfast.core.lifecycle import UNKNOWN, Verdict
 from holdfast.core.names import check_key, check_queue
 from holdfast.core.task import UNKNOWN_CLAIM, Enqueued, Extension, Lapsed, Task
@@ -144,7 +145,7 @@ async def _extend(call: Call, request: calls.Extend) -> list[Extension]:
     """Gives claims more time."""
     check_holds(request.holds, call.gateway.settings.max_payload_bytes)
     # A negative one only asks whether the claim is current.
-    check_number(request.lease_ms, "lease_ms", LONGEST_LEASE_MS, -LONGEST_LEASE_MS)
+    check_number(request.lease_ms, "lease_ms", LONGEST_LEASE_MS, -LONGEST_MS)
     own = await permits.own_holds(call, request.holds)
     return own.with_others(await call.store.extend(own.items, request.lease_ms), UNKNOWN_CLAIM)
 
