@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from typing import Any
 
 import pytest
 
@@ -95,12 +96,20 @@ def test_a_request_that_a_kept_connection_swallows_is_repeated_on_a_new_one() ->
         assert [asked.json["request"]["fresh"] for asked in server.requests] == [True, True, False]
 
 
-def test_a_gateway_that_starts_late_is_waited_for() -> None:
-    port = free_port()
+def test_a_gateway_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    port, refused, connect = free_port(), asyncio.Semaphore(0), asyncio.open_connection
+
+    async def counted(*where: Any, **how: Any) -> Any:
+        try:
+            return await connect(*where, **how)
+        except ConnectionRefusedError:
+            refused.release()
+            raise
 
     async def use(store: Store) -> None:
         asked = asyncio.create_task(store.reserve(RESERVE))
-        await asyncio.sleep(0.1)  # in which it is refused a few times
+        for _ in range(3):
+            await refused.acquire()
         server = await asyncio.start_server(answer, "127.0.0.1", port)
         async with server:
             assert await asked == Reserved([], [])
@@ -112,6 +121,7 @@ def test_a_gateway_that_starts_late_is_waited_for() -> None:
         await writer.drain()
         writer.close()
 
+    monkeypatch.setattr(asyncio, "open_connection", counted)
     with_store(f"http://127.0.0.1:{port}?deadline=30s", use)
 
 
