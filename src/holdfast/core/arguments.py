@@ -12,7 +12,8 @@ import math
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from inspect import Parameter, Signature
 from types import UnionType
 from typing import Any, Union
@@ -20,8 +21,10 @@ from typing import Any, Union
 import msgspec
 
 from holdfast.core import payload as json_payload
-from holdfast.core.outcomes import Cancel, Snooze
-from holdfast.errors import BadArguments, BadOption
+from holdfast.core.conversions import first_loss, from_json, to_json, unusable
+from holdfast.core.declared import DeclaredParameter, json_kinds
+from holdfast.core.task import OUTCOMES
+from holdfast.errors import BadArguments, BadOption, BadResult
 
 _UNSET = msgspec.UNSET
 _PATH = re.compile(r" - at `(?:key` in `)?\$\.?([^`]*)`")
@@ -35,13 +38,15 @@ class ArgumentCodec:
         self.max_bytes = max_bytes
         self._what = f"{name}()"
         self._signature, annotations = _read(function)
-        hints = _hints(function, annotations)
+        self._hints = _hints(function, annotations)
         self._parameters = tuple(self._signature.parameters.values())
         self._is_plain = all(map(_is_plain, self._parameters))
         self._has_defaults = any(each.default is not Parameter.empty for each in self._parameters)
-        self._struct = self._make_struct(hints)
-        self._decode = self._make_decoder(hints)
-        self.decode_result = result_decoder(_without_outcomes(hints.get("return", Any)), self._what)
+        self._refuse_unusable()
+        self._struct = self._make_struct()
+        self._decode: Callable[[bytes], msgspec.Struct] = decoder(self._struct)
+        returned = _without_outcomes(self._hints.get("return", Any))
+        self.decode_result = result_decoder(Any if unusable(returned) else returned, self._what)
 
     # -- arguments ------------------------------------------------------------------------------------------
 
@@ -56,12 +61,14 @@ class ArgumentCodec:
         except BadArguments:
             self._name_unserialisable(bound)
             raise
-        if b"null" in data:  # JSON has no NaN: it would arrive as None
+        if _may_hide_non_finite(data):
             _refuse_non_finite(bound, self._what)
         try:
-            self._decode(data)
+            decoded = self._decode(data)
         except msgspec.ValidationError as error:
             raise BadArguments(f"{self._what}: {_readable(error)}") from None
+        if decoded != bound:
+            self._refuse_changed(bound, decoded)
         return data
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -83,6 +90,17 @@ class ArgumentCodec:
     def encode_result(self, value: Any) -> bytes:
         """The function's return value as JSON bytes within the limits."""
         return encode_result(value, f"{self._what}: result", self.max_bytes)
+
+    def declared(self) -> tuple[DeclaredParameter, ...]:
+        """The parameters, as a worker publishes them."""
+        return tuple(
+            DeclaredParameter(
+                _key(each),
+                each.default is Parameter.empty and each.kind not in _VARIADIC,
+                json_kinds(self._hints.get(each.name, Any)),
+            )
+            for each in self._parameters
+        )
 
     # -- signatures with *args, **kwargs, keyword-only or positional-only parameters --------------------------
 
@@ -110,8 +128,8 @@ class ArgumentCodec:
 
     # -- made once ------------------------------------------------------------------------------------------
 
-    def _make_struct(self, hints: Mapping[str, Any]) -> type[msgspec.Struct]:
-        fields = [self._field(position, each, hints) for position, each in enumerate(self._parameters)]
+    def _make_struct(self) -> type[msgspec.Struct]:
+        fields = [self._field(position, each) for position, each in enumerate(self._parameters)]
         return msgspec.defstruct(
             "Arguments",
             fields,
@@ -121,21 +139,23 @@ class ArgumentCodec:
             gc=False,
         )
 
-    def _field(self, position: int, each: Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
-        annotation: Any = hints.get(each.name, Any)
+    def _field(self, position: int, each: Parameter) -> tuple[str, Any, Any]:
         name = each.name if self._is_plain else f"parameter_{position}"
-        if each.kind is Parameter.VAR_POSITIONAL:
-            return name, tuple.__class_getitem__((annotation, ...)), _UNSET
-        if each.kind is Parameter.VAR_KEYWORD:
-            return name, dict.__class_getitem__((str, annotation)), _UNSET
-        return name, annotation, msgspec.NODEFAULT if each.default is Parameter.empty else _UNSET
+        needed = each.default is Parameter.empty and each.kind not in _VARIADIC
+        return name, self._annotation(each), msgspec.NODEFAULT if needed else _UNSET
 
-    def _make_decoder(self, hints: Mapping[str, Any]) -> Callable[[bytes], msgspec.Struct]:
-        try:
-            return msgspec.json.Decoder(self._struct).decode
-        except TypeError as error:
-            names = ", ".join(each.name for each in self._parameters if not _decodable(hints.get(each.name, Any)))
-            raise BadArguments(f"{self._what}: the annotation of {names} cannot be read from JSON: {error}") from None
+    def _annotation(self, each: Parameter) -> Any:
+        annotation: Any = self._hints.get(each.name, Any)
+        if each.kind is Parameter.VAR_POSITIONAL:
+            return tuple.__class_getitem__((annotation, ...))
+        return dict.__class_getitem__((str, annotation)) if each.kind is Parameter.VAR_KEYWORD else annotation
+
+    def _refuse_unusable(self) -> None:
+        for each in self._parameters:
+            if problem := unusable(self._hints.get(each.name, Any)):
+                raise BadArguments(f"{self._what}: the annotation of {each.name} cannot be used: {problem}; {_USABLE}")
+        if problem := unusable(_without_outcomes(self._hints.get("return", Any)), reading=False):
+            raise BadArguments(f"{self._what}: the return annotation cannot be used: {problem}; {_USABLE}")
 
     # -- saying what is wrong -------------------------------------------------------------------------------
 
@@ -159,6 +179,15 @@ class ArgumentCodec:
     def _takes(self) -> str:
         return ", ".join(map(_shown, self._parameters)) or "no arguments"
 
+    def _refuse_changed(self, bound: msgspec.Struct, decoded: msgspec.Struct) -> None:
+        """Raises for the first value that would arrive as another one because its annotation does not restore it."""
+        values = zip(self._parameters, msgspec.structs.astuple(bound), msgspec.structs.astuple(decoded), strict=True)
+        for each, value, got in values:
+            if value is _UNSET or (loss := first_loss(value, got, self._annotation(each), each.name)) is None:
+                continue
+            changed = f"{loss.path}: {loss.what} would arrive as {loss.arrives_as}"
+            raise BadArguments(f"{self._what}: {changed}; {loss.advice(each.name)}")
+
     def _name_unserialisable(self, bound: msgspec.Struct) -> None:
         """Raises the same error again, for the first argument that cannot be written."""
         for each, value in zip(self._parameters, msgspec.structs.astuple(bound), strict=True):
@@ -166,6 +195,12 @@ class ArgumentCodec:
                 json_payload.encode(value, f"{self._what}: {each.name}", self.max_bytes)
 
 
+_USABLE = (
+    "use the types of JSON, dates, UUID, Decimal, Path, enums, dataclasses, attrs classes or Pydantic models, "
+    "or leave out the annotation"
+)
+#: Annotations of functions that give no result.
+_NEVER = (typing.NoReturn, typing.Never)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _KINDS = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY, *_VARIADIC)
 
@@ -214,20 +249,17 @@ def _resolved(hint: Any, names: dict[str, Any]) -> Any:
         return Any
 
 
-def _decodable(hint: Any) -> bool:
-    try:
-        msgspec.json.Decoder(hint)
-    except TypeError:
-        return False
-    return True
+def decoder(kind: Any) -> Callable[[bytes], Any]:
+    """Reads values of this type from JSON."""
+    return msgspec.json.Decoder(kind, dec_hook=from_json).decode
 
 
 def _without_outcomes(hint: Any) -> Any:
-    """A return annotation without `Snooze` and `Cancel`, which are never results; Any if JSON cannot give it."""
+    """A return annotation without the `OUTCOMES`, which are never results."""
     if typing.get_origin(hint) in (Union, UnionType):
-        left = tuple(each for each in typing.get_args(hint) if each not in (Snooze, Cancel))
+        left = tuple(each for each in typing.get_args(hint) if each not in OUTCOMES)
         hint = Union[left] if left else Any  # noqa: UP007
-    return hint if hint not in (Snooze, Cancel) and _decodable(hint) else Any
+    return Any if hint in OUTCOMES or hint in _NEVER else hint
 
 
 def return_type(function: Callable[..., Any]) -> Any:
@@ -236,28 +268,73 @@ def return_type(function: Callable[..., Any]) -> Any:
         _, annotations = _read(function)
     except (TypeError, ValueError):  # some that are written in C do not tell
         return Any
-    return _without_outcomes(_hints(function, annotations).get("return", Any))
+    hint = _without_outcomes(_hints(function, annotations).get("return", Any))
+    return Any if unusable(hint) else hint
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call gives something to await: an async function, an object that is called like one, or a task type."""
+    if isinstance(function, partial):
+        return is_async(function.func)
+    if inspect.iscoroutinefunction(function):
+        return True
+    if isinstance(function, type):
+        return False
+    return inspect.iscoroutinefunction(type(function).__call__) or getattr(function, "is_async", None) is True
+
+
+def check_runnable(function: Callable[..., Any], name: str) -> None:
+    """Refuses a function whose call does not run it: that of a generator only makes one."""
+    inner: Any = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    for each in (inner, type(inner).__call__):
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            raise BadOption(
+                f"{name}: a generator cannot be a task: calling it runs nothing; return a list, or enqueue a task for "
+                "each item"
+            )
+
+
+def unfit_result(value: Any, what: str, error: Exception) -> Exception:
+    """Why a result is refused, in words that tell what to change."""
+    if inspect.iscoroutine(value):
+        value.close()  # or Python complains that it was never awaited
+    kind = type(value).__name__
+    if isinstance(getattr(value, "task_id", None), str):
+        return BadResult(f"{what} returned a {kind}, which is not JSON: return its task_id")
+    if inspect.isawaitable(value):
+        return BadResult(
+            f"{what} returned a {kind}: it is a plain function that calls an async one; declare it with `async def` "
+            "and await the call, or run it with asyncio.run()"
+        )
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        return BadResult(f"{what} returned a generator, which is not run: return a list")
+    return error
 
 
 def encode_result(value: Any, what: str, max_bytes: int = json_payload.MAX_BYTES) -> bytes:
     """A result as JSON bytes within the limits; `what` names it in the errors."""
-    data = json_payload.encode(value, what, max_bytes)
-    if b"null" in data:  # JSON has no NaN: it would arrive as None
-        _refuse_non_finite(value, what)
+    try:
+        data = json_payload.encode(value, what, max_bytes)
+        if _may_hide_non_finite(data):
+            _refuse_non_finite(value, what)
+    except BadArguments as error:
+        raise BadResult(f"{error}; return JSON values, a dataclass or None") from None
     return data
 
 
 def result_decoder(hint: Any, what: str) -> Callable[[bytes], Any]:
     """Reads results of this type; `what` names the function in the errors."""
-    if not _decodable(hint):
-        raise BadOption(f"{what}: a result cannot be read from JSON as {hint!r}")
-    decode = msgspec.json.Decoder(hint).decode
+    if problem := unusable(hint):
+        raise BadOption(f"{what}: a result cannot be read from JSON as {hint!r}: {problem}")
+    decode = decoder(hint)
 
     def decode_result(data: bytes) -> Any:
         try:
             return decode(data)
         except msgspec.MsgspecError as error:
-            raise BadArguments(f"{what}: result: {_readable(error)}") from None
+            raise BadResult(f"{what}: result: {_readable(error)}") from None
 
     return decode_result
 
@@ -269,8 +346,13 @@ def _readable(error: msgspec.MsgspecError) -> str:
     return f"{found[1]}: {text[: found.start()]}" if found and found[1] else text
 
 
+def _may_hide_non_finite(data: bytes) -> bool:
+    """JSON has no NaN and no infinity: as values they would arrive as None, as keys as text."""
+    return b"null" in data or b'nan":' in data or b'inf":' in data
+
+
 def _refuse_non_finite(value: Any, what: str) -> None:
-    for path, number in _numbers(msgspec.to_builtins(value), ""):
+    for path, number in _numbers(msgspec.to_builtins(value, enc_hook=to_json), ""):
         if not math.isfinite(number):
             raise BadArguments(f"{what}: {path.lstrip('.')}{': ' if path else ''}{number} cannot be written as JSON")
 
@@ -280,6 +362,8 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
         yield path, value
     elif isinstance(value, dict):
         for key, each in value.items():
+            if isinstance(key, float):
+                yield f"{path}.{key}", key
             yield from _numbers(each, f"{path}.{key}")
     elif isinstance(value, (list, tuple)):
         for position, each in enumerate(value):

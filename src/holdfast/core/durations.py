@@ -12,7 +12,7 @@ Duration = timedelta | int | float | str
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
-#: Far more than anybody writes; the search for parts takes the square of the length.
+#: Far longer than any real duration; the search for parts takes the square of the length.
 _LONGEST_TEXT = 100
 #: A century: anything longer is a mistake, and sums with it still fit a 53-bit integer.
 LONGEST_MS = 100 * 365 * 86_400_000

@@ -9,6 +9,8 @@ from holdfast.core.names import check_queue
 from holdfast.errors import BadOption
 
 MAX_WEIGHT = 1_000
+#: Where tasks wait whose type and app name no queue.
+DEFAULT_QUEUE = "default"
 
 
 class QueueShare(NamedTuple):
@@ -69,6 +71,15 @@ def parse_queues(text: str) -> QueueOrder:
     if not any("=" in part for part in parts):
         return StrictOrder([check_queue(name) for name in names])
     return WeightedOrder([_weighted(part) for part in parts])
+
+
+def queue_order(told: str | None, declared: Sequence[str]) -> QueueOrder:
+    """The order of the queues that a worker was told to serve; else all that its app declares, with equal shares."""
+    if told is not None:
+        return parse_queues(told)
+    if len(declared) <= 1:
+        return StrictOrder(declared or (DEFAULT_QUEUE,))
+    return WeightedOrder([(queue, 1) for queue in declared])
 
 
 def _weighted(part: str) -> tuple[str, int]:

@@ -14,8 +14,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.core.policy import RunPolicy
-from holdfast.core.task import FINAL_STATES, Failure, State
+from holdfast.core.durations import LONGEST_MS
+from holdfast.core.names import reason_of
+from holdfast.core.retry import RunPolicy
+from holdfast.core.task import FINAL_STATES, HISTORY_LIMIT, Failure, State
+from holdfast.errors import BadDuration
 
 
 class Event(StrEnum):
@@ -29,12 +32,13 @@ class Event(StrEnum):
     FAIL = "fail"  # failed for good, no dead letter kept
     BURY = "bury"  # failed for good, becomes a dead letter
     SNOOZE = "snooze"  # asks to run later, uses up no attempt
-    RELEASE = "release"  # handed back unfinished, uses up no attempt
+    RELEASE = "release"  # the worker returns it unfinished, uses up no attempt
     REQUEUE = "requeue"  # the worker or its lease is gone, the attempt is used up
     STOP = "stop"  # the run ends the task as cancelled
-    CANCEL = "cancel"  # somebody wants it not to run
+    CANCEL = "cancel"  # a client wants it not to run
     EXPIRE = "expire"  # its deadline to start has passed before any run
-    PRIORITIZE = "prioritize"  # somebody wants it sooner or later than others
+    PRIORITIZE = "prioritize"  # a client wants it sooner or later than others
+    RESCHEDULE = "reschedule"  # a client wants it to run at another time
     REPLAY = "replay"  # put back with fresh attempts
     DISCARD = "discard"  # deleted, with a record of it
 
@@ -50,10 +54,12 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State | None]] = MappingProxyTyp
         (_S.SCHEDULED, Event.CANCEL): _S.CANCELLED,
         (_S.SCHEDULED, Event.EXPIRE): _S.CANCELLED,
         (_S.SCHEDULED, Event.PRIORITIZE): _S.SCHEDULED,
+        (_S.SCHEDULED, Event.RESCHEDULE): _S.SCHEDULED,
         (_S.READY, Event.RESERVE): _S.CLAIMED,
         (_S.READY, Event.CANCEL): _S.CANCELLED,
         (_S.READY, Event.EXPIRE): _S.CANCELLED,
         (_S.READY, Event.PRIORITIZE): _S.READY,
+        (_S.READY, Event.RESCHEDULE): _S.SCHEDULED,
         (_S.CLAIMED, Event.ACK): _S.SUCCEEDED,
         (_S.CLAIMED, Event.RETRY): _S.RETRY_PENDING,
         (_S.CLAIMED, Event.FAIL): _S.FAILED,
@@ -66,6 +72,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State | None]] = MappingProxyTyp
         (_S.RETRY_PENDING, Event.PROMOTE): _S.READY,
         (_S.RETRY_PENDING, Event.CANCEL): _S.CANCELLED,
         (_S.RETRY_PENDING, Event.PRIORITIZE): _S.RETRY_PENDING,
+        (_S.RETRY_PENDING, Event.RESCHEDULE): _S.RETRY_PENDING,
         (_S.FAILED, Event.REPLAY): _S.READY,
         (_S.FAILED, Event.DISCARD): None,
         (_S.DEAD_LETTERED, Event.REPLAY): _S.READY,
@@ -103,9 +110,9 @@ class Change(msgspec.Struct, frozen=True):
     token: str | None = None
     #: Guard: the lease must have run out, by the store's clock.
     lapsed_only: bool = False
-    #: Guard: the upkeep epoch that must be current.
+    #: Guard: the epoch of the maintenance leader that must be current.
     epoch: int | None = None
-    #: RETRY and SNOOZE: how long to wait, by the store's clock.
+    #: RETRY, SNOOZE and RESCHEDULE: how long to wait, by the store's clock.
     delay_ms: int = 0
     #: How the attempt ended, for the history.
     outcome: str = ""
@@ -171,7 +178,18 @@ def time_out(
 
 def snooze(task_id: str, token: str, delay_ms: int) -> Change:
     """The task asks to run again later; no attempt is used up."""
+    delay_ms = checked_delay_ms(delay_ms, "Snooze")
     return Change(Event.SNOOZE, task_id, token, delay_ms=delay_ms, outcome="snoozed")
+
+
+def checked_delay_ms(delay_ms: int, what: str) -> int:
+    """The delay that a task asks for by a `what`, which may be a subclass of the original; refused if it is none."""
+    if not isinstance(delay_ms, int) or not 0 <= delay_ms <= LONGEST_MS:
+        raise BadDuration(
+            f"{what}: a delay of {reason_of(delay_ms)} ms is refused: it must be between 0 and 100 years; "
+            f"a subclass of {what} must call super().__init__(delay)"
+        )
+    return delay_ms
 
 
 def release(task_id: str, token: str) -> Change:
@@ -181,12 +199,12 @@ def release(task_id: str, token: str) -> Change:
 
 def stop(task_id: str, token: str, reason: str | None = None) -> Change:
     """The run ends the task as cancelled; without a reason, for the one that the canceller gave."""
-    return Change(Event.STOP, task_id, token, outcome="cancelled", reason=reason)
+    return Change(Event.STOP, task_id, token, outcome="cancelled", reason=None if reason is None else reason_of(reason))
 
 
 def lose(task_id: str, token: str, cause: str, *, attempt: int, policy: RunPolicy, detail: str = "") -> Change:
     """The worker died: the delivery counts, so that a task that kills its worker cannot loop for ever."""
-    failure = Failure(cause, detail or cause.replace("_", " "))
+    failure = Failure(cause, reason_of(detail) if detail else cause.replace("_", " "))
     if attempt < policy.max_attempts:
         return Change(Event.REQUEUE, task_id, token, outcome=cause, error=failure)
     event = Event.BURY if policy.dead_letter else Event.FAIL
@@ -204,17 +222,24 @@ def lapse(task_id: str, token: str, *, attempt: int, policy: RunPolicy, epoch: i
 
 def cancel(task_id: str, reason: str = "cancelled") -> Change:
     """A waiting task never runs; a running one is told."""
-    return Change(Event.CANCEL, task_id, reason=reason)
+    return Change(Event.CANCEL, task_id, reason=reason_of(reason))
 
 
 def expire(task_id: str, reason: str, epoch: int | None = None) -> Change:
     """Cancels a task that no worker ever began; one that has begun once does not expire."""
-    return Change(Event.EXPIRE, task_id, epoch=epoch, reason=reason)
+    return Change(Event.EXPIRE, task_id, epoch=epoch, reason=reason_of(reason))
 
 
 def prioritize(task_id: str, priority: int) -> Change:
     """Gives a waiting task another priority, and the place in its queue that goes with it."""
     return Change(Event.PRIORITIZE, task_id, priority=priority)
+
+
+def reschedule(task_id: str, delay_ms: int) -> Change:
+    """Has a task that is ready or delayed run after this time, 0 for at once; its attempts stay as they are."""
+    if not 0 <= delay_ms <= LONGEST_MS:
+        raise BadDuration(f"a delay of {delay_ms} ms is refused: it must be between 0 and 100 years")
+    return Change(Event.RESCHEDULE, task_id, delay_ms=delay_ms)
 
 
 def replay(task_id: str) -> Change:
@@ -224,7 +249,7 @@ def replay(task_id: str) -> Change:
 
 def discard(task_id: str, reason: str) -> Change:
     """Deletes a dead letter; the store keeps a record with payload and reason."""
-    return Change(Event.DISCARD, task_id, reason=reason)
+    return Change(Event.DISCARD, task_id, reason=reason_of(reason))
 
 
 # -- what executing a change means ---------------------------------------------------------------------------
@@ -243,7 +268,7 @@ class Standing(msgspec.Struct, frozen=True):
     finished_at_ms: int | None = None
     reason: str | None = None
     priority: int = 0
-    #: Every claim that has ended: its token and the event that ended it.
+    #: The last claims that have ended, as many as the history keeps: the token of each and the event that ended it.
     settled: tuple[tuple[str, Event], ...] = ()
 
 
@@ -284,7 +309,9 @@ def _moved(standing: Standing, change: Change, to: State, now_ms: int) -> Standi
         return msgspec.structs.replace(standing, priority=change.priority)
     if change.event is Event.CANCEL and to is State.CLAIMED:
         return msgspec.structs.replace(standing, cancel_requested=True, reason=change.reason)
-    settles = change.event in SETTLEMENTS
+    settled = standing.settled
+    if change.event in SETTLEMENTS:
+        settled = (*settled, (standing.token or "", change.event))[-HISTORY_LIMIT:]
     return Standing(
         state=to,
         run_at_ms=_run_at_ms(standing, change, to, now_ms),
@@ -293,7 +320,7 @@ def _moved(standing: Standing, change: Change, to: State, now_ms: int) -> Standi
         finished_at_ms=now_ms if to in FINAL_STATES else None,
         reason=_reason(standing, change, to),
         priority=standing.priority,
-        settled=(*standing.settled, (standing.token or "", change.event)) if settles else standing.settled,
+        settled=settled,
     )
 
 

@@ -1,7 +1,7 @@
 """The partition map: which queue has which partitions, and which shard keeps each of them.
 
 Two rules make a changed map harmless to what was recorded under an older one. The partitions of a queue are the
-first so many of one fixed order, so a queue that is spread wider keeps those it had. And a task with a request_id
+first ones of a fixed order, so a queue that is spread wider keeps those it had. And a task with a request_id
 always lives in the first of them, so its repeat meets it there whatever the map says.
 """
 

@@ -7,16 +7,25 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.core.conversions import to_json
 from holdfast.errors import BadArguments, PayloadTooDeep, PayloadTooLarge
 
 MAX_BYTES = 256 * 1024
+#: What an app may raise that to: databases refuse a value of about 1 GB, and a batch has several.
+LARGEST_MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
 
 #: Brackets as steps of 1 and -1 in signed bytes: a loop in Python over a long text would hold up all who wait.
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
-_encoder = msgspec.json.Encoder()
+#: How an encrypted payload, result or memo begins and ends; it is JSON still.
+SEALED_START: Final = b'{"holdfast:sealed":"'
+SEALED_END: Final = b'"}'
+#: The header that carries the signature of a task or of a schedule's call.
+SIGNATURE_HEADER: Final = "holdfast-signature"
+
+_encoder = msgspec.json.Encoder(enc_hook=to_json)
 
 
 def encode(value: Any, what: str, max_bytes: int = MAX_BYTES) -> bytes:
@@ -50,3 +59,8 @@ def depth(data: bytes) -> int:
     marks = data.translate(_STEPS, _NO_MARKS).replace(b'""', b"")
     outside_of_strings = b"".join(marks.split(b'"')[::2])
     return max(accumulate(memoryview(outside_of_strings).cast("b")), default=0)
+
+
+def is_sealed(data: bytes | None) -> bool:
+    """Whether these arguments, or this result, are encrypted."""
+    return data is not None and data.startswith(SEALED_START) and data.endswith(SEALED_END)

@@ -50,7 +50,7 @@ def order_of(step_ms: int) -> Order:
 
 
 def order_text(step_ms: int) -> str:
-    """The order for people: `strict`, `aged`, or `aged, 5m a level` where that is not the usual step."""
+    """The order for people: `strict`, `aged`, or `aged, 5m a level` where that is not the default step."""
     order = order_of(step_ms)
     usual = order == "strict" or step_ms == AGED_STEP_MS
     return order if usual else f"{order}, {format_ms(step_ms)} a level"

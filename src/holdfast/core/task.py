@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
-from holdfast.core.progress import LogLine
+from holdfast.core.durations import Duration, duration_ms
+from holdfast.core.names import reason_of
+from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+def moment(milliseconds: int) -> datetime:
+    """The time in UTC of milliseconds since 1970; beyond the year 9999 the last one that Python knows."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return _LAST
 
 
 class State(StrEnum):
@@ -27,6 +40,20 @@ class State(StrEnum):
 
 FINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.DEAD_LETTERED, State.CANCELLED})
 WAITING_STATES = frozenset({State.BLOCKED, State.SCHEDULED, State.READY, State.RETRY_PENDING})
+
+
+#: A task's history keeps its last entries, this many; `deliveries` counts all.
+HISTORY_LIMIT = 100
+
+
+def kept_ms(policy: RunPolicy, state: State) -> int:
+    """How long a task with this policy is kept after it has ended in this state."""
+    return policy.dead_letter_ttl_ms if state is State.DEAD_LETTERED else policy.result_ttl_ms
+
+
+#: Headers are for trace ids and the like; what a task works on belongs into its arguments.
+MAX_HEADERS = 100
+MAX_HEADER_BYTES = 8 * 1024
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +121,12 @@ class Claimed(msgspec.Struct, frozen=True):
     created_at_ms: int
     #: When this claim was made, by the store's clock.
     claimed_at_ms: int
-    #: When it became ready or was due, by the same clock; 0 from a gateway that does not tell.
+    #: When it became ready or was due, by the same clock; 0 from a server that does not tell.
     ready_at_ms: int = 0
 
 
-class Lapsed(msgspec.Struct, frozen=True):
-    """A claim that can be taken away: what a decision about it needs to know."""
+class ExpiredClaim(msgspec.Struct, frozen=True):
+    """A claim whose lease has expired: what a decision about it needs to know."""
 
     task_id: str
     token: str
@@ -117,7 +144,7 @@ class Extension(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-#: The answer for a claim on a task that nobody knows.
+#: The answer for a claim on a task that the store does not know.
 UNKNOWN_CLAIM = Extension(False, reason="unknown")
 
 
@@ -131,6 +158,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     started_at_ms: int
     ended_at_ms: int
     error: Failure | None = None
+
+    @property
+    def started_at(self) -> datetime:
+        """When the run began, in UTC."""
+        return moment(self.started_at_ms)
+
+    @property
+    def ended_at(self) -> datetime:
+        """When the run ended, in UTC."""
+        return moment(self.ended_at_ms)
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,4 +195,105 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     policy: RunPolicy = DEFAULT_POLICY
     result: bytes | None = None
+    #: The last `HISTORY_LIMIT` claims that have ended, the oldest first.
     history: tuple[Attempt, ...] = ()
+
+
+# -- progress ------------------------------------------------------------------------------------------------
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a task's log: `[1700000000000, "warning", "the disk is nearly full"]` in JSON."""
+
+    at_ms: int  # by the clock of the worker
+    level: str
+    text: str
+
+    @property
+    def at(self) -> datetime:
+        """When it was logged, in UTC."""
+        return moment(self.at_ms)
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The JSON document that `Hold.progress` carries and `Task.progress` keeps; of one run, the latest wins."""
+
+    done: int | float | None = None
+    total: int | float | None = None
+    note: str | None = None
+    #: The latest lines of this run, the first one first.
+    log: tuple[LogLine, ...] = ()
+
+    @property
+    def fraction(self) -> float | None:
+        """The part that is done, from 0 to 1; None if the task did not report how much there is."""
+        return None if self.done is None or not self.total else min(1.0, max(0.0, self.done / self.total))
+
+
+_decoder = msgspec.json.Decoder(Progress)
+
+
+def read_progress(data: bytes | None) -> Progress:
+    """The progress that a store has kept; an empty one if there is none, or if it cannot be decoded."""
+    if data is None:
+        return Progress()
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError:  # a ValidationError too
+        return Progress()
+
+
+def shown_progress(task: Task) -> Progress:
+    """The progress as people are shown it: a succeeded task has its log only, not the last 75 % that it reported."""
+    progress = read_progress(task.progress)
+    return Progress(log=progress.log) if task.state is State.SUCCEEDED else progress
+
+
+def kept_log(task: Task) -> tuple[LogLine, ...]:
+    """The log lines that are kept of the runs of a task, the first one first."""
+    failed = [line for attempt in task.history if attempt.error is not None for line in attempt.error.log]
+    # A store may still show the progress of a run that has failed: what is older than the failure is among those above.
+    since_ms = failed[-1].at_ms if failed else 0
+    latest = read_progress(task.progress).log
+    return (*failed, *(line for line in latest if line.at_ms >= since_ms and line not in failed))
+
+
+# -- outcomes ------------------------------------------------------------------------------------------------
+
+
+class Snooze(Exception):
+    """Returned or raised by a task: run me again after this delay, and do not count this attempt."""
+
+    def __init__(self, delay: Duration) -> None:
+        super().__init__(delay)
+        self.delay_ms = duration_ms(delay, "Snooze")
+
+
+class Again(Exception):
+    """Returned or raised by a task: this attempt has failed, run me again after this delay while attempts are left.
+
+    `raise Again("30s") from error` keeps that error in the history. Without a delay, the backoff of the policy is used.
+    """
+
+    #: Also of a subclass that does not call `super().__init__`.
+    delay_ms: int | None = None
+
+    def __init__(self, delay: Duration | None = None, message: str = "") -> None:
+        super().__init__(message or "asked to run again")
+        self.delay_ms = None if delay is None else duration_ms(delay, "Again")
+
+
+class Cancel(Exception):
+    """Returned or raised by a task: end me as cancelled, for this reason, without a retry."""
+
+    #: Also of a subclass that does not call `super().__init__`.
+    reason: str = "cancelled by the task itself"
+
+    def __init__(self, reason: str = reason) -> None:
+        super().__init__(reason)
+        self.reason = reason_of(reason)
+
+
+#: What a task returns or raises to say what is to become of it; never its result.
+Outcome = Snooze | Again | Cancel
+OUTCOMES = (Snooze, Again, Cancel)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.fairness import MAX_WEIGHT, QueueShare, StrictOrder, WeightedOrder, parse_queues
+from holdfast.core.fairness import MAX_WEIGHT, QueueShare, StrictOrder, WeightedOrder, parse_queues, queue_order
 from holdfast.errors import BadName, BadOption
 
 WEIGHTS = [("high", 5), ("default", 2), ("low", 1)]
@@ -60,6 +60,16 @@ def test_a_queue_list_is_strict_or_weighted_as_it_is_written() -> None:
     assert weighted.weights == tuple(WEIGHTS)
 
 
+def test_without_a_list_all_declared_queues_share_the_slots_evenly() -> None:
+    assert queue_order("low,high", ["default"]).queues == ("low", "high")
+    assert queue_order(None, []).queues == ("default",)
+    order = queue_order(None, ["default", "mail"])
+    given_out: Counter[str] = Counter()
+    for _ in range(10):
+        given_out.update(dict(order.shares(3)))
+    assert given_out == {"default": 15, "mail": 15}
+
+
 @pytest.mark.parametrize(
     "wrong", ["", " , ", "a,a", "a=1,a=2", "a=1,b", "a=", "a=0", "a=-1", "a=1.5", "a=x", "a=1001", "a=²", "a=1=2"]
 )
@@ -69,7 +79,7 @@ def test_a_wrong_queue_list_is_refused_in_one_line(wrong: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", ["-a", "a b", "ä", "=5", "*upkeep"])
+@pytest.mark.parametrize("wrong", ["-a", "a b", "ä", "=5", "*maintenance"])
 def test_a_wrong_queue_name_is_refused(wrong: str) -> None:
     with pytest.raises(BadName):
         parse_queues(wrong)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import lifecycle
+from holdfast.core.durations import LONGEST_MS
 from holdfast.core.lifecycle import (
     SETTLEMENTS,
     TRANSITIONS,
@@ -18,8 +20,10 @@ from holdfast.core.lifecycle import (
     step,
     target,
 )
-from holdfast.core.policy import RunPolicy
-from holdfast.core.task import FINAL_STATES, WAITING_STATES, Failure, State
+from holdfast.core.names import MAX_REASON_CHARS
+from holdfast.core.retry import RunPolicy
+from holdfast.core.task import FINAL_STATES, WAITING_STATES, Cancel, Failure, State
+from holdfast.errors import BadDuration
 
 TASK = "0" * 32
 TOKEN = "1.2.abc"
@@ -132,6 +136,21 @@ def test_a_new_priority_changes_nothing_else(state: State) -> None:
     verdict, after = step(before, lifecycle.prioritize(TASK, 9), NOW_MS, EPOCH)
     assert (verdict.applied, verdict.state) == (True, state)
     assert after == msgspec.structs.replace(before, priority=9)
+
+
+@pytest.mark.parametrize("state", lifecycle.sources(Event.RESCHEDULE))
+def test_a_new_time_keeps_attempts_and_history(state: State) -> None:
+    before = msgspec.structs.replace(standing_in(state), attempt=2, deliveries=3, priority=4)
+    verdict, after = step(before, lifecycle.reschedule(TASK, 500), NOW_MS, EPOCH)
+    to = State.RETRY_PENDING if state is State.RETRY_PENDING else State.SCHEDULED
+    assert (verdict.applied, verdict.state) == (True, to)
+    assert after == msgspec.structs.replace(before, state=to, run_at_ms=NOW_MS + 500)
+
+
+@pytest.mark.parametrize("delay_ms", [-1, LONGEST_MS + 1])
+def test_a_new_time_out_of_range_is_refused(delay_ms: int) -> None:
+    with pytest.raises(BadDuration):
+        lifecycle.reschedule(TASK, delay_ms)
 
 
 def test_a_priority_survives_a_run() -> None:
@@ -335,3 +354,29 @@ def test_whatever_happens_in_whatever_order_the_standing_makes_sense(events: lis
         assert (standing.finished_at_ms is not None) == (standing.state in FINAL_STATES)
         assert standing.attempt >= 0
         assert len(set(standing.settled)) == len(standing.settled)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("half \ud83d", r"half \ud83d"),
+        ("NUL \0", r"NUL \x00"),
+        ("whole 😀", "whole 😀"),
+        ("x" * 5_000, "x" * (MAX_REASON_CHARS - 1) + "…"),
+    ],
+)
+def test_reasons_can_be_stored_whoever_gives_them(said: str, kept: str) -> None:
+    changes = (
+        lifecycle.cancel("id", said),
+        lifecycle.discard("id", said),
+        lifecycle.expire("id", said),
+        lifecycle.stop("id", "token", said),
+        lifecycle.stop("id", "token", Cancel(said).reason),
+    )
+    assert {change.reason for change in changes} == {kept}
+
+
+@pytest.mark.parametrize("delay_ms", [-1, None, "10", 1.5, LONGEST_MS + 1, 10**30])
+def test_a_snooze_without_a_proper_delay_is_refused(delay_ms: Any) -> None:
+    with pytest.raises(BadDuration, match="super"):
+        lifecycle.snooze("id", "token", delay_ms)

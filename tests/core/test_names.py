@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.names import check_queue, check_request_id, check_type
 from holdfast.errors import BadName
-from holdfast.stores.contract import UPKEEP_BELL
+from holdfast.stores.contract import MAINTENANCE_WAKEUP
 
 
 @pytest.mark.parametrize("name", ["a", "default", "_x", "7", "app.tasks.resize", "a:b-c_d.e", "x" * 128])
@@ -28,7 +28,7 @@ def test_other_names_are_refused_in_one_short_line(check: Callable[[object], str
 
 def test_the_bell_of_the_upkeep_can_never_be_a_queue() -> None:
     with pytest.raises(BadName):
-        check_queue(UPKEEP_BELL)
+        check_queue(MAINTENANCE_WAKEUP)
 
 
 @pytest.mark.parametrize("request_id", ["order-42", "a/b?c=d#e", "!", "~" * 200])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.sizes import format_bytes, size_bytes
+from holdfast.core.names import format_bytes, size_bytes
 from holdfast.errors import BadOption
 
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.ids import MAX_PARTITION, IdSource, check_task_id, created_at_ms, partition_of
+from holdfast.core.ids import (
+    MAX_PARTITION,
+    IdSource,
+    check_task_id,
+    created_at_ms,
+    is_of_occurrence,
+    occurrence_id,
+    partition_of,
+)
 from holdfast.errors import UnknownTask
 
 
@@ -35,6 +43,27 @@ def test_the_counter_may_wrap_without_making_an_id_twice() -> None:
     ids = source()
     made = {ids.task_id() for _ in range(0x10000 + 10)}
     assert len(made) == 0x10000 + 10
+
+
+def test_a_producer_never_makes_the_id_of_an_occurrence() -> None:
+    ids = source()
+    assert not any(is_of_occurrence(ids.task_id()) for _ in range(0x10000 + 10))
+    assert is_of_occurrence(occurrence_id("nightly", 1_700_000_000_000, 3))
+
+
+def test_the_id_of_an_occurrence_follows_from_its_schedule_time_and_partition() -> None:
+    given = [("nightly", 1_000, 0), ("hourly", 1_000, 0), ("nightly", 2_000, 0), ("nightly", 1_000, 1)]
+    made = [occurrence_id(*each) for each in given]
+    assert len(set(made)) == len(made)
+    assert made == [occurrence_id(*each) for each in given]
+    assert [(created_at_ms(each), partition_of(each)) for each in made] == [
+        (1_000, 0),
+        (1_000, 0),
+        (2_000, 0),
+        (1_000, 1),
+    ]
+    # Two schedules that fire at the same moment differ in the last 12 digits only.
+    assert made[0][-12:] != made[1][-12:]
 
 
 @given(st.integers(0, MAX_PARTITION), st.integers(0, 2**48 - 1))

@@ -1,4 +1,4 @@
-"""The record of a schedule: what to enqueue, when, and what became of its last tick."""
+"""The record of a schedule: what to enqueue, when, and what became of its last occurrence."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.payload import SIGNATURE_HEADER, is_sealed
+from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
 
 
 class Missed(StrEnum):
-    """What becomes of ticks that nobody could make in time."""
+    """What becomes of occurrences that no worker could enqueue in time."""
 
     SKIP = "skip"
     ONCE = "once"  # one task makes up for all of them
@@ -18,7 +19,7 @@ class Missed(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a tick while the task of the last one has not ended."""
+    """What becomes of an occurrence while the task of the last one has not ended."""
 
     ALLOW = "allow"  # both may run at once
     SKIP = "skip"
@@ -26,12 +27,12 @@ class Overlap(StrEnum):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a schedule ticks: by a cron line in a time zone, or every so often."""
+    """When a schedule has its occurrences: by a cron line in a time zone, or at an interval."""
 
     cron: str | None = None
     timezone: str = "UTC"
     every_ms: int | None = None
-    #: Each task is delayed by a part of this, drawn from the name and the tick, the same on every node.
+    #: Each task is delayed by a part of this, drawn from the name and the occurrence, the same on every node.
     jitter_ms: int = 0
     missed: Missed = Missed.ONCE
     #: How far back `Missed.ALL` goes.
@@ -40,12 +41,12 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def rhythm(self) -> tuple[str | None, str, int | None]:
-        """What its ticks follow from; the rest is about what becomes of them."""
+        """The part that determines the occurrences; the rest says what becomes of them."""
         return self.cron, self.timezone, self.every_ms
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What each tick enqueues."""
+    """What each occurrence enqueues."""
 
     type: str
     queue: str = "default"
@@ -56,7 +57,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A schedule as a store keeps it: one JSON document under its name, found again by the time of its next tick."""
+    """A schedule as a store keeps it: one JSON document under its name, indexed by the time of its next occurrence."""
 
     name: str
     timing: Timing
@@ -66,14 +67,19 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: A digest of what was declared there: for as long as that stays the same, changes made at run time stay too.
     declared: str = ""
     paused: bool = False
-    #: The tick to make next, None while there is none.
+    #: The next occurrence to enqueue, None while there is none.
     next_at_ms: int | None = None
-    #: That tick stands in line until the task of the last one has ended, however long it takes.
+    #: That occurrence waits until the task of the last one has ended, however long it takes.
     waiting: bool = False
     last_at_ms: int | None = None
     last_task_id: str | None = None
-    #: The last tick that was not made, and why: "missed" or "overlap".
+    #: The last occurrence that was skipped, and why: "missed" or "overlap".
     skipped_at_ms: int | None = None
     skipped_because: str = ""
     #: Grows with every change; a writer names the one that it has read.
     version: int = 1
+
+
+def is_bound(call: Call) -> bool:
+    """Whether a call is good for its own queue only."""
+    return is_sealed(call.payload) or SIGNATURE_HEADER in call.headers

@@ -1,4 +1,4 @@
-"""Ticks: cron lines against a scan of every minute on the wall, both changes of the clocks, intervals, bad input."""
+"""Occurrences: cron lines against a scan of every minute, both changes of the clocks, intervals, bad input."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.cron import ALIASES, CronLine
-from holdfast.core.schedule import Timing
-from holdfast.core.ticks import Ticks
-from holdfast.core.zones import zone
+from holdfast.core.schedule.record import Timing
+from holdfast.core.schedule.timing import ALIASES, CronLine, Occurrences, zone
 from holdfast.errors import BadSchedule
 
 #: Clocks that change at two, at three, at midnight, by half an hour, in the other half of the year, and never.
@@ -25,13 +23,13 @@ def ms(text: str, zone_name: str = "UTC", fold: int = 0) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def cron(line: str, zone_name: str = "UTC") -> Ticks:
-    return Ticks(Timing(cron=line, timezone=zone_name))
+def cron(line: str, zone_name: str = "UTC") -> Occurrences:
+    return Occurrences(Timing(cron=line, timezone=zone_name))
 
 
-def walls(ticks: list[int], zone_name: str) -> list[str]:
-    """The ticks as the clock on the wall shows them, with its offset."""
-    return [datetime.fromtimestamp(each / 1000, ZoneInfo(zone_name)).strftime("%d %H:%M %z") for each in ticks]
+def walls(occurrences: list[int], zone_name: str) -> list[str]:
+    """The occurrences as the clock on the wall shows them, with its offset."""
+    return [datetime.fromtimestamp(each / 1000, ZoneInfo(zone_name)).strftime("%d %H:%M %z") for each in occurrences]
 
 
 # -- an oracle: looks at every minute, knows only stars, numbers, ranges, steps and lists -----------------------
@@ -49,7 +47,7 @@ def parts(field: str, low: int, high: int) -> set[int]:
 
 
 class Oracle:
-    """What the ticks of a line are, minute by minute."""
+    """What the occurrences of a line are, minute by minute."""
 
     def __init__(self, line: str, zone_name: str) -> None:
         minute, hour, day, month, weekday = line.split()
@@ -66,7 +64,7 @@ class Oracle:
         return right_day and local.month in self.months and local.hour in self.hours and local.minute in self.minutes
 
     def between(self, start_ms: int, end_ms: int) -> list[int]:
-        """The ticks after the start up to the end."""
+        """The occurrences after the start up to the end."""
         first = start_ms // 60_000 * 60_000 - 48 * HOUR_MS
         moments = range(first, end_ms + 48 * HOUR_MS, 60_000)
         shown = {each: datetime.fromtimestamp(each / 1000, self.zone).replace(tzinfo=None, fold=0) for each in moments}
@@ -104,15 +102,15 @@ changes = st.sampled_from(
 @given(lines, st.sampled_from(ZONES), changes, st.integers(-30 * HOUR_MS, 30 * HOUR_MS))
 @example("30 2 * * *", "America/New_York", "2026-03-08", 0)
 @example("30 1 * * *", "America/New_York", "2026-11-01", 0)
-@example("*/30 1 * * 0", "America/Santiago", "2026-09-06", -HOUR_MS)  # cronsim alone loses both ticks of this day
+@example("*/30 1 * * 0", "America/Santiago", "2026-09-06", -HOUR_MS)  # cronsim alone loses both occurrences of this day
 @example("*/10 3 * * *", "Australia/Lord_Howe", "2026-10-04", -20 * HOUR_MS)  # and three of this one
 @example("*/2 1 * * */3", "America/New_York", "2026-11-01", 0)  # the hour comes again, the day does not
-def test_ticks_are_those_of_a_scan_of_every_minute(line: str, zone_name: str, day: str, shift_ms: int) -> None:
+def test_occurrences_are_those_of_a_scan_of_every_minute(line: str, zone_name: str, day: str, shift_ms: int) -> None:
     start = ms(day) + shift_ms
     end = start + 48 * HOUR_MS
-    ticks = cron(line, zone_name)
+    occurrences = cron(line, zone_name)
     found: list[int] = []
-    for each in ticks.follow(start):
+    for each in occurrences.follow(start):
         if each > end or len(found) == 60:
             break
         found.append(each)
@@ -122,37 +120,37 @@ def test_ticks_are_those_of_a_scan_of_every_minute(line: str, zone_name: str, da
 
 
 @given(lines, st.sampled_from(ZONES), changes, st.integers(0, 48 * HOUR_MS), st.integers(0, 48 * HOUR_MS))
-def test_the_next_tick_does_not_depend_on_where_one_begins_to_look(
+def test_the_next_occurrence_does_not_depend_on_where_one_begins_to_look(
     line: str, zone_name: str, day: str, one: int, other: int
 ) -> None:
-    ticks = cron(line, zone_name)
+    occurrences = cron(line, zone_name)
     early, late = sorted((ms(day) + one, ms(day) + other))
-    following = ticks.after(early)
+    following = occurrences.after(early)
     assert following is not None
     assert following > early
     if following > late:
-        assert ticks.after(late) == following
+        assert occurrences.after(late) == following
     else:
-        assert ticks.latest(following, late) == max(each for each in Oracle(line, zone_name).between(early, late))
+        assert occurrences.latest(following, late) == max(each for each in Oracle(line, zone_name).between(early, late))
 
 
 # -- the clocks change ------------------------------------------------------------------------------------------
 
 
-def test_a_time_in_the_skipped_hour_ticks_once_right_after_it() -> None:
-    ticks = cron("30 2 * * *", "America/New_York").upcoming(ms("2026-03-07T12:00", "America/New_York"), 2)
-    assert walls(ticks, "America/New_York") == ["08 03:00 -0400", "09 02:30 -0400"]
+def test_a_time_in_the_skipped_hour_occurrences_once_right_after_it() -> None:
+    occurrences = cron("30 2 * * *", "America/New_York").upcoming(ms("2026-03-07T12:00", "America/New_York"), 2)
+    assert walls(occurrences, "America/New_York") == ["08 03:00 -0400", "09 02:30 -0400"]
 
 
-def test_a_time_in_the_repeated_hour_ticks_once() -> None:
-    ticks = cron("30 1 * * *", "America/New_York").upcoming(ms("2026-10-31T12:00", "America/New_York"), 2)
-    assert walls(ticks, "America/New_York") == ["01 01:30 -0400", "02 01:30 -0500"]
+def test_a_time_in_the_repeated_hour_occurrences_once() -> None:
+    occurrences = cron("30 1 * * *", "America/New_York").upcoming(ms("2026-10-31T12:00", "America/New_York"), 2)
+    assert walls(occurrences, "America/New_York") == ["01 01:30 -0400", "02 01:30 -0500"]
 
 
-def test_a_node_that_looks_in_the_second_run_of_the_hour_does_not_tick_again() -> None:
+def test_a_node_that_looks_in_the_second_run_of_the_hour_does_not_occurrence_again() -> None:
     again = ms("2026-11-01T01:10", "America/New_York", fold=1)
-    ticks = cron("30 1 * * *", "America/New_York").upcoming(again, 1)
-    assert walls(ticks, "America/New_York") == ["02 01:30 -0500"]
+    occurrences = cron("30 1 * * *", "America/New_York").upcoming(again, 1)
+    assert walls(occurrences, "America/New_York") == ["02 01:30 -0500"]
 
 
 def test_a_rhythm_goes_on_through_both_changes() -> None:
@@ -162,16 +160,16 @@ def test_a_rhythm_goes_on_through_both_changes() -> None:
     assert walls(autumn, "Europe/Berlin") == ["25 02:30 +0200", "25 02:00 +0100", "25 02:30 +0100", "25 03:00 +0100"]
 
 
-def test_seconds_come_first_and_keep_to_one_tick_a_day_too() -> None:
-    ticks = cron("15 30 2 * * *", "America/New_York").upcoming(ms("2026-03-07T02:31", "America/New_York"), 2)
-    assert [each % 60_000 for each in ticks] == [0, 15_000]  # right after the gap, then at its time again
+def test_seconds_come_first_and_keep_to_one_occurrence_a_day_too() -> None:
+    occurrences = cron("15 30 2 * * *", "America/New_York").upcoming(ms("2026-03-07T02:31", "America/New_York"), 2)
+    assert [each % 60_000 for each in occurrences] == [0, 15_000]  # right after the gap, then at its time again
     every_ten = cron("*/10 * * * * *").upcoming(ms("2026-01-01T00:00:55"), 3)
     assert [each - ms("2026-01-01T00:01") for each in every_ten] == [0, 10_000, 20_000]
 
 
-def test_all_times_of_a_skipped_hour_are_one_tick() -> None:
-    ticks = cron("0,15,45 2 * * *", "America/New_York").upcoming(ms("2026-03-08T00:00", "America/New_York"), 2)
-    assert walls(ticks, "America/New_York") == ["08 03:00 -0400", "09 02:00 -0400"]
+def test_all_times_of_a_skipped_hour_are_one_occurrence() -> None:
+    occurrences = cron("0,15,45 2 * * *", "America/New_York").upcoming(ms("2026-03-08T00:00", "America/New_York"), 2)
+    assert walls(occurrences, "America/New_York") == ["08 03:00 -0400", "09 02:00 -0400"]
 
 
 # -- intervals --------------------------------------------------------------------------------------------------
@@ -179,16 +177,16 @@ def test_all_times_of_a_skipped_hour_are_one_tick() -> None:
 
 @given(st.integers(1_000, 10**10), st.integers(0, 10**13))
 def test_intervals_count_from_the_epoch(every_ms: int, moment_ms: int) -> None:
-    tick = Ticks(Timing(every_ms=every_ms)).after(moment_ms)
-    assert tick is not None
-    assert tick % every_ms == 0
-    assert moment_ms < tick <= moment_ms + every_ms
+    occurrence = Occurrences(Timing(every_ms=every_ms)).after(moment_ms)
+    assert occurrence is not None
+    assert occurrence % every_ms == 0
+    assert moment_ms < occurrence <= moment_ms + every_ms
 
 
 @given(st.integers(1_000, 10**6), st.integers(0, 10**9), st.integers(0, 10**12))
-def test_the_latest_tick_is_found_without_counting_them_all(every_ms: int, first: int, span_ms: int) -> None:
+def test_the_latest_occurrence_is_found_without_counting_them_all(every_ms: int, first: int, span_ms: int) -> None:
     known, until = first * every_ms, first * every_ms + span_ms
-    assert Ticks(Timing(every_ms=every_ms)).latest(known, until) == until // every_ms * every_ms
+    assert Occurrences(Timing(every_ms=every_ms)).latest(known, until) == until // every_ms * every_ms
 
 
 # -- what is refused --------------------------------------------------------------------------------------------
@@ -223,7 +221,7 @@ def test_the_latest_tick_is_found_without_counting_them_all(every_ms: int, first
 )
 def test_a_timing_that_cannot_be_is_refused_in_one_line(timing: Timing, advice: str) -> None:
     with pytest.raises(BadSchedule) as caught:
-        Ticks(timing)
+        Occurrences(timing)
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -231,10 +229,10 @@ def test_a_timing_that_cannot_be_is_refused_in_one_line(timing: Timing, advice: 
 @given(st.text(alphabet="0123456789*,/-#LWMON @x\n", max_size=40))
 def test_any_text_is_a_line_or_is_refused(line: str) -> None:
     try:
-        ticks = cron(line, "Europe/Berlin")
+        occurrences = cron(line, "Europe/Berlin")
     except BadSchedule:
         return
-    assert ticks.after(ms("2026-01-01")) is not None
+    assert occurrences.after(ms("2026-01-01")) is not None
 
 
 @pytest.mark.parametrize("alias", ALIASES)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.tokens import claim_token, epoch_of, fencing_token
+from holdfast.core.ids import claim_token, epoch_of, fencing_token
 
 numbers = st.integers(0, 2**53)
 claim_ids = st.text(alphabet="0123456789abcdef.", min_size=1, max_size=32)

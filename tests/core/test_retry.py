@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
-from holdfast.core.retry import MAX_ATTEMPTS, Retry, error_name, error_names
+from holdfast.core.retry import DEFAULT_POLICY, MAX_ATTEMPTS, Retry, RunPolicy, error_name, error_names
 from holdfast.errors import BadDuration, BadOption
 
 policies = st.builds(
@@ -100,7 +99,14 @@ def test_bad_durations_are_refused_when_declared() -> None:
         Retry(cap=-1)
 
 
-@pytest.mark.parametrize("wrong", [ValueError, "ValueError", (7,), (int,)])
+@pytest.mark.parametrize(
+    "wrong", [ValueError, "ValueError", (7,), (int,), ("a.\ud83d",), ("x" * 600,), (OSError,) * 101]
+)
 def test_bad_error_lists_are_refused_when_declared(wrong: object) -> None:
     with pytest.raises(BadOption, match="give_up_on"):
         Retry(give_up_on=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dead_letter", [True, False])
+def test_whether_a_dead_letter_is_kept_is_part_of_the_policy(dead_letter: bool) -> None:
+    assert Retry(dead_letter=dead_letter).policy().dead_letter is dead_letter

@@ -1,0 +1,1 @@
+"""Schedules: the record, its timing, its occurrences, and what to do next."""
