@@ -1,0 +1,1 @@
+"""The process around the queue: forks, deferred interrupts, file descriptors."""

@@ -1,0 +1,1 @@
+"""Keys, tokens and scopes, payload encryption, redaction: what keeps secrets secret."""
