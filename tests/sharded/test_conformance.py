@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.testing.conformance import CASES, Case, run_case
-from holdfast.testing.model import state_machine
+from holdfast.testing.kit.conformance import CASES, Case, run_case
+from holdfast.testing.kit.model import state_machine
 from tests.sharded.harness import ShardedSqliteHarness
+from tests.stores.sampling import sampled
 
 #: A longer run: HOLDFAST_MODEL_EXAMPLES=20000 pytest tests/sharded/test_conformance.py
 EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "60"))
@@ -26,12 +27,12 @@ PROFILE = settings(
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", sampled(CASES, 4))
 def test_promise_is_kept(case: Case, tmp_path: Path) -> None:
     asyncio.run(run_case(case, lambda: ShardedSqliteHarness(tmp_path)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_store_equals_the_model(tmp_path: Path) -> None:
     machine = state_machine(lambda: ShardedSqliteHarness(tmp_path))

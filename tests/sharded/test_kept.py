@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 
 from holdfast.core.partitions import first_map
+from holdfast.stores import documents
 from holdfast.stores.open import open_store
-from holdfast.stores.sharded.keeping import home
+from holdfast.stores.sharded.documents import memo_home as home
 from tests.sharded.harness import url_of
 
 KEYS = [f"order-{n}" for n in range(50)]
@@ -29,10 +30,10 @@ def test_each_partition_keeps_its_own_keys(tmp_path: Path) -> None:
         store = open_store(url_of(tmp_path))
         try:
             for key in KEYS:
-                await store.keep(key, key.encode(), 60_000, None)
-            current = await store.partition_map()
+                await documents.keep(store, key, key.encode(), 60_000, None)
+            current = await documents.partition_map(store)
             for key in KEYS:
-                found = [await partition.kept(key) for partition in store.partitions()]
+                found = [await documents.kept(partition, key) for partition in await store.partitions()]
                 wanted = [key.encode() if n == home(current, key) else None for n in range(3)]
                 assert found == wanted
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.admin.partitions import spread
+from holdfast.admin.workers import spread
 from holdfast.core.ids import partition_of
 from holdfast.core.task import State
 from holdfast.stores.open import open_store
@@ -86,7 +86,7 @@ def _change_under_load(url: str, producers: list[Producer], width: int) -> None:
     eventually(caught_up, 60, f"both producers go by a width of {width}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_spread_changes_under_load_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None:
     url, log = url_of(tmp_path), tmp_path / "runs"
     options = ("--lease", "60s")

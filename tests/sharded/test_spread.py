@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.admin.partitions import spread
+from holdfast.admin.workers import spread
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import partition_of
+from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.task import State
 from holdfast.errors import BadOption, StaleMap, StoreUnavailable
-from holdfast.stores.contract import Query, Store
+from holdfast.stores import documents
+from holdfast.stores.contract import Query, Reserve, Reserved, Store
+from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store, redacted, split_urls
 from holdfast.stores.sharded.store import ShardedStore
-from holdfast.testing.faulty import Faults, FaultyStore
-from holdfast.testing.kit import Kit, ack
+from holdfast.testing.kit.faulty import Faults, FaultyStore
+from holdfast.testing.kit.kit import Kit, ack
 from tests.sharded.harness import ShardedSqliteHarness, url_of
 
 
@@ -71,10 +74,11 @@ def test_uneven_partitions_are_emptied_to_the_last(tmp_path: Path) -> None:
     async def check(kit: Kit) -> None:
         ids = await kit.enqueue(30)
         lone = [task_id for task_id in ids if partition_of(task_id) != 1][:17]
-        part = kit.store.partitions()
+        part, current = await kit.store.partitions(), await documents.partition_map(kit.store)
         for n in (0, 2):
             own = [task_id for task_id in lone if partition_of(task_id) == n]
-            claims = (await part[n].reserve(kit.request(len(own)))).tasks
+            request = replace(kit.request(len(own)), map_version=current.version)
+            claims = (await part[n].reserve(request)).tasks
             assert len(claims) == len(own)
         left = 30 - 17
         assert len(await kit.reserve(left - 1)) == left - 1
@@ -193,7 +197,8 @@ def test_lost_calls_and_replies_of_a_partition_lose_and_double_nothing(tmp_path:
         for part in parts:
             part.strike(False)
         records = await kit.store.get([task.task_id for task in tasks])
-        assert [(record.state, record.deliveries) for record in records if record] == [(State.SUCCEEDED, 1)] * 60
+        # Claims that nobody heard of are handed back, which uses up no attempt.
+        assert [(record.state, record.attempt) for record in records if record] == [(State.SUCCEEDED, 1)] * 60
         await kit.close()
 
     asyncio.run(run())
@@ -206,6 +211,53 @@ async def _insist(call: Callable[[], Awaitable[Any]]) -> Any:
         except StoreUnavailable:
             continue
     raise AssertionError("no reply in 500 calls")
+
+
+class _Watched(PassingStore):
+    """A partition that notes what is settled in it, and may refuse one reserve because of a newer map."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.settled: list[str] = []
+        self.refusals = 0
+
+    async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
+        if self.refusals:
+            self.refusals -= 1
+            raise StaleMap("a newer map (on purpose)")
+        self.settled += [change.task_id for change in settle]
+        return await self.inner.reserve(request, settle)
+
+    async def apply(self, changes: Sequence[Change]) -> list[Verdict]:
+        self.settled += [change.task_id for change in changes]
+        return await self.inner.apply(changes)
+
+
+def test_a_newer_map_in_the_middle_of_a_reserve_loses_none_of_its_claims(tmp_path: Path) -> None:
+    async def check(kit: Kit) -> None:
+        await kit.enqueue(30)
+        for refusing in range(3):
+            parts = [_Watched(part) for part in await kit.store.partitions()]
+            parts[refusing].refusals = 1
+            request = replace(kit.request(9), fresh=True)
+            answer = await ShardedStore(parts).reserve(request)
+            held = await kit.store.reserve(replace(request, fresh=False, types=frozenset()))
+            assert {task.task_id for task in held.tasks} == {task.task_id for task in answer.tasks}
+
+    with_kit(tmp_path, check)
+
+
+def test_each_settlement_is_sent_once_however_many_rounds_a_reserve_takes(tmp_path: Path) -> None:
+    async def check(kit: Kit) -> None:
+        await kit.enqueue(30)
+        claims = await kit.reserve(21)
+        parts = [_Watched(part) for part in await kit.store.partitions()]
+        answer = await ShardedStore(parts).reserve(kit.request(9), [ack(claim) for claim in claims])
+        assert len(answer.tasks) == 9
+        sent = [task_id for part in parts for task_id in part.settled]
+        assert sorted(sent) == sorted(claim.task_id for claim in claims)
+
+    with_kit(tmp_path, check)
 
 
 # -- the map changes -----------------------------------------------------------------------------------------
@@ -254,22 +306,24 @@ def test_two_changes_at_once_both_take_effect(tmp_path: Path) -> None:
     async def check(kit: Kit) -> None:
         stores = [kit.store, await kit.another()]
         await asyncio.gather(*(spread(stores[n % 2], f"q-{n}", 2) for n in range(4)))
-        current = await kit.store.partition_map()
+        current = await documents.partition_map(kit.store)
         assert current.spread == {f"q-{n}": 2 for n in range(4)}
-        assert {(await part.partition_map()).version for part in kit.store.partitions()} == {current.version}
+        versions = {(await documents.partition_map(part)).version for part in await kit.store.partitions()}
+        assert versions == {current.version}
 
     with_kit(tmp_path, check, width=1)
 
 
 def test_a_partition_that_missed_a_map_gets_it_from_the_next_client(tmp_path: Path) -> None:
     async def check(kit: Kit) -> None:
-        first = kit.store.partitions()[0]
-        current = await first.partition_map()
-        await first.put_partition_map(current.with_spread("default", 3))  # and dies before it tells the others
-        assert (await kit.store.partitions()[2].partition_map()).version == current.version
+        first = (await kit.store.partitions())[0]
+        current = await documents.partition_map(first)
+        # And dies before it tells the others.
+        await documents.put_partition_map(first, current.with_spread("default", 3))
+        assert (await documents.partition_map((await kit.store.partitions())[2])).version == current.version
         another = await kit.another()
         await another.placement()
-        versions = {(await part.partition_map()).version for part in kit.store.partitions()}
+        versions = {(await documents.partition_map(part)).version for part in await kit.store.partitions()}
         assert versions == {current.version + 1}
 
     with_kit(tmp_path, check, width=1)
@@ -329,6 +383,29 @@ def test_a_cursor_of_something_else_is_refused(tmp_path: Path, cursor: str) -> N
     with_kit(tmp_path, check)
 
 
+def test_the_oldest_wait_is_that_of_all_partitions(tmp_path: Path) -> None:
+    async def check(kit: Kit) -> None:
+        for _ in range(3):
+            await kit.enqueue()
+            kit.clock.advance(1_000)
+        assert (await kit.counts()).oldest_ready_ms == 3_000
+
+    with_kit(tmp_path, check)
+
+
+@pytest.mark.parametrize("limit", [1, 4, 9, 20])
+def test_no_more_expired_claims_than_asked_for_and_some_of_each_partition(tmp_path: Path, limit: int) -> None:
+    async def check(kit: Kit) -> None:
+        await kit.enqueue(9)
+        await kit.reserve(9, lease_ms=1_000)
+        kit.clock.advance(1_001)
+        expired = [claim.task_id for claim in (await kit.store.expired(limit)).claims]
+        assert len(set(expired)) == len(expired) == min(limit, 9)
+        assert len(places(expired)) == min(limit, 3)
+
+    with_kit(tmp_path, check)
+
+
 # -- waiting and opening -------------------------------------------------------------------------------------
 
 
@@ -355,7 +432,10 @@ def test_lists_of_urls_are_told_from_commas_inside_of_one() -> None:
 
 
 def test_partitions_are_stores_of_their_own(tmp_path: Path) -> None:
-    store: Store = open_store(url_of(tmp_path))
-    assert [part.url for part in store.partitions()] == split_urls(store.url)
-    single = open_store(f"sqlite:///{tmp_path}/one.db")
-    assert list(single.partitions()) == [single]
+    async def check() -> None:
+        store: Store = open_store(url_of(tmp_path))
+        assert [part.url for part in await store.partitions()] == split_urls(store.url)
+        single = open_store(f"sqlite:///{tmp_path}/one.db")
+        assert list(await single.partitions()) == [single]
+
+    asyncio.run(check())

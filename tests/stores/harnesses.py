@@ -7,8 +7,8 @@ from pathlib import Path
 
 from holdfast.stores.contract import Store
 from holdfast.testing.clock import SteppedClock
-from holdfast.testing.faulty import FaultyStore, no_faults
-from holdfast.testing.harness import DecoratedHarness, SqliteHarness, SqliteMemoryHarness, StoreHarness
+from holdfast.testing.kit.faulty import FaultyStore, no_faults
+from holdfast.testing.kit.harness import DecoratedHarness, SqliteHarness, SqliteMemoryHarness, StoreHarness
 from tests.postgres.harness import postgres_harness
 from tests.servers.harness import cluster_harness, server_harness
 from tests.servers.postgres_shared import shared_durable_postgres

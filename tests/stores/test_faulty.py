@@ -13,9 +13,9 @@ import pytest
 from holdfast.core.task import State
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import Store
-from holdfast.testing.faulty import Faults, FaultyStore
-from holdfast.testing.harness import SqliteHarness
-from holdfast.testing.kit import Kit, ack
+from holdfast.testing.kit.faulty import Faults, FaultyStore
+from holdfast.testing.kit.harness import SqliteHarness
+from holdfast.testing.kit.kit import Kit, ack
 
 Answer = TypeVar("Answer")
 

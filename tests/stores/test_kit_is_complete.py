@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.stores.contract import Store
+from holdfast.stores.decorate import PassingStore
 from holdfast.testing.clock import SteppedClock
-from holdfast.testing.conformance import CASES, run_case
-from holdfast.testing.harness import DecoratedHarness, SqliteHarness
-from holdfast.testing.wrapping import PassingStore
+from holdfast.testing.kit.conformance import CASES, run_case
+from holdfast.testing.kit.harness import DecoratedHarness, SqliteHarness
 
 METHODS = {name for name, value in vars(Store).items() if callable(value) and not name.startswith("_")}
 #: Called by the kit itself around every case, so a call from a case cannot be told apart.

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import re
-from urllib.parse import parse_qsl, unquote, urlsplit
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import BadUrl
-from holdfast.stores.contract import Store
-from holdfast.stores.redaction import hidden
+from holdfast.stores.urls import hidden
+
+if TYPE_CHECKING:
+    from holdfast.stores.contract import Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 _REDIS = frozenset({"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"})
 _POSTGRES = frozenset({"postgresql", "postgres"})
 _REMOTE = frozenset({"http", "https"})
+_KNOWN = frozenset({"sqlite"}) | _REDIS | _POSTGRES | _REMOTE
+_FORMS = (
+    f"write {DEFAULT_URL}, redis://localhost:6379/0, postgresql://user:password@localhost/database "
+    "or https://TOKEN@holdfast.example"
+)
 #: A comma in front of another URL; those inside of one (the hosts of a cluster, a file name) stay.
 _BETWEEN_URLS = re.compile(r",(?=[a-z][a-z0-9+]*://)")
+#: What may stand between the two slashes and the path where no login does; PostgreSQL may leave the host out.
+_HOSTS = re.compile(r"(?:\[[^]@]*\]|[^:@\[\]]+)(?::[0-9]{1,5})?")
+_NO_HOST = re.compile(r"(?::[0-9]{1,5})?")
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
@@ -23,9 +36,9 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
 
     Nothing is connected to before the first call.
     """
-    urls = split_urls(url)
+    urls = split_urls(resolved(url))
     if len(urls) == 1:
-        return _open_one(url, clock)
+        return _open_one(urls[0], clock)
     from holdfast.stores.sharded.store import ShardedStore
 
     if len(set(urls)) < len(urls):
@@ -35,7 +48,47 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
 
 def split_urls(url: str) -> list[str]:
     """The URLs of a list: one for a single store, one a partition for a store over many."""
-    return _BETWEEN_URLS.split(url)
+    urls: list[str] = []
+    for part in _BETWEEN_URLS.split(url):
+        if urls and _is_cut(urls[-1]):
+            urls[-1] += f",{part}"
+        else:
+            urls.append(part)
+    return urls
+
+
+def _is_cut(url: str) -> bool:
+    """Whether it ends in the middle of a login: the comma belongs to a password, which must not be shown."""
+    scheme, _, rest = url.partition("://")
+    place = rest.partition("?")[0].partition("/")[0]
+    if scheme == "sqlite" or "@" in rest:
+        return False
+    return not (_HOSTS.fullmatch(place) or (scheme in _POSTGRES and _NO_HOST.fullmatch(place)) or "," in place)
+
+
+def resolved(url: str) -> str:
+    """The URL, or list of URLs, with the full path of each SQLite file: `os.chdir` later on changes nothing.
+
+    `BadUrl` if it is of no known kind, so that a wrong URL is refused where it is written down.
+    """
+    return ",".join(map(_resolved_one, split_urls(url)))
+
+
+def _resolved_one(url: str) -> str:
+    scheme, colon, rest = url.partition(":")
+    if scheme not in _KNOWN or not colon:
+        raise BadUrl(f"{redacted(url)!r} is not a store URL; {_FORMS}")
+    if not rest.startswith("//"):
+        raise BadUrl(f"{redacted(url)!r} is not a store URL: two slashes are missing after {scheme}:; {_FORMS}")
+    parts = urlsplit(url)
+    relative = parts.path[1:]
+    if not url.startswith("sqlite:///") or not relative or relative.startswith("/") or parts.query or parts.fragment:
+        return url  # of another kind, in memory, absolute already, or refused when it is opened
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        raise BadUrl(f"{url!r} is in a folder that was deleted; write sqlite:////absolute/path/to/file.db") from None
+    return "sqlite:///" + quote(os.path.normpath(folder / unquote(relative)))
 
 
 def _open_one(url: str, clock: Clock | None) -> Store:
@@ -45,21 +98,18 @@ def _open_one(url: str, clock: Clock | None) -> Store:
 
         return SqliteStore(sqlite_path(url), url=redacted(url), clock=clock or SystemClock())
     if scheme in _REDIS:
-        from holdfast.stores.redis.opening import open_redis
+        from holdfast.stores.redis import open_redis
 
         return open_redis(url, clock or SystemClock())
     if scheme in _POSTGRES:
-        from holdfast.stores.postgres.opening import open_postgres
+        from holdfast.stores.postgres.urls import open_postgres
 
         return open_postgres(url, clock or SystemClock())
     if scheme in _REMOTE:
-        from holdfast.stores.remote.opening import open_remote
+        from holdfast.stores.remote.store import open_remote
 
         return open_remote(url)
-    raise BadUrl(
-        f"{redacted(url)!r} is not a store URL; write {DEFAULT_URL}, redis://localhost:6379/0, "
-        "postgresql://user:password@localhost/database or https://TOKEN@gateway.example"
-    )
+    raise BadUrl(f"{redacted(url)!r} is not a store URL; {_FORMS}")
 
 
 def sqlite_path(url: str) -> str:

@@ -1,17 +1,269 @@
-"""Calls of the functions of the schema, which is made, or brought up to date, before the first of them."""
+"""Calls of the functions of the schema, which is made, or brought up to date, before the first of them.
+
+A database owns its connections (for each event loop its own, and never those of a parent process), repeats what may be
+repeated until its deadline, has commits wait for standbys as the durability level says, and explains errors.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from psycopg import AsyncConnection
 
 from holdfast.clock import Clock, SystemClock
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.connections import CLOSED, Deadline, LoopSession, LoopSessions, Try
 from holdfast.stores.contract import Finding
-from holdfast.stores.postgres.failures import NotMigrated
-from holdfast.stores.postgres.migrating import Migrator
+from holdfast.stores.postgres.connection import Connection, NoStandbys, PrimaryFinder, Unconfirmed
+from holdfast.stores.postgres.direct import DirectCalls
+from holdfast.stores.postgres.durability import Standbys, Statements
+from holdfast.stores.postgres.errors import TROUBLES, Failures, NotMigrated
+from holdfast.stores.postgres.migrate import Migrator
+from holdfast.stores.postgres.urls import PostgresSettings
+from holdfast.stores.postgres.wakeup import Wakeups
 
-if TYPE_CHECKING:
-    from holdfast.stores.postgres.database import Database
+#: Connections that are never taken by calls which wait for a standby, so that leases can still be extended.
+_ALWAYS_FREE: Final = 2
+
+
+class Session(LoopSession):
+    """The connections of one event loop; they end with it."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        super().__init__()
+        self.finder = PrimaryFinder(settings.login, settings)
+        self.wakeups = Wakeups(settings)
+        self.standbys = Standbys(self, max(1, settings.connections - _ALWAYS_FREE))
+        #: For calls that may wait for transactions of others, and for searches: the rest stays free for leases.
+        self.lockers = asyncio.Semaphore(max(1, settings.connections // 2))
+        self.searches = asyncio.Semaphore(max(1, settings.connections // 4))
+        self._room = asyncio.Semaphore(settings.connections)
+        self._idle: list[Connection] = []
+        self._lent: set[Connection] = set()
+        self._ended = False
+
+    @asynccontextmanager
+    async def connection(self, a_try: Try | None = None) -> AsyncIterator[Connection]:
+        """A connection for one exchange; not used again if it is not fit for it."""
+        with self.call():
+            async with self._room:
+                connection = await self._take()
+                self._lent.add(connection)
+                if a_try is not None:
+                    a_try.follow(connection.movement)
+                try:
+                    yield connection
+                finally:
+                    self._lent.discard(connection)
+                    self._give_back(connection)
+
+    def forget(self) -> None:
+        """Drops what is idle, and looks for the primary again."""
+        self._drop_idle()
+        self.finder.doubt()
+        self.wakeups.doubt()
+
+    async def _end(self) -> None:
+        await self.wakeups.close()
+        await self.calls_to_end()
+        self._ended = True
+        self._drop_idle()
+        for connection in list(self._lent):
+            connection.drop()
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            # The one used last: the others may grow old and be closed by the server.
+            connection = self._idle.pop()
+            if connection.is_fit():
+                return connection
+            connection.drop()
+        if self._ended:
+            raise StoreUnavailable(CLOSED)
+        return await self.finder.connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        if self._ended or not connection.is_at_rest():
+            connection.drop()
+        else:
+            self._idle.append(connection)
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().drop()
+
+
+T = TypeVar("T")
+
+#: Functions that change nothing: what we do not wait for any more is stopped in the server too.
+_READS: Final = frozenset({"find", "get", "depths", "get_documents", "get_discards", "all_workers"})
+#: What takes too long once would take too long again, and the server would have all of it to do.
+_SEARCHES: Final = frozenset({"find"})
+
+
+class Database:
+    """A PostgreSQL server, or the primary among several; nothing is connected to before the first call."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self.url = settings.url
+        self.settings = settings
+        self._failures = Failures(settings)
+        self._statements = Statements(settings)
+        self._sessions = LoopSessions(lambda: Session(settings))
+        self.direct = DirectCalls(settings)
+        self._beginnings: set[asyncio.Task[None]] = set()
+
+    async def call(
+        self, function: str, *arguments: Any, safe: bool = False, may_lock: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """The rows of one function of our schema, run as one statement and one transaction.
+
+        Sent again with the same arguments until it is answered or the deadline has passed. With `safe`, returns when
+        it is as durable as the level says; otherwise the primary's own disk is enough. `may_lock` is for calls that may
+        have to wait for a transaction of another session: they never take all connections.
+        """
+        session = await self._sessions.get()
+        with session.call():
+            if not may_lock and function not in _SEARCHES:
+                return await self._retry(session, function, arguments, safe)
+            room = session.lockers if may_lock else session.searches
+            return await self._call_in(room, session, function, arguments, safe)
+
+    async def _call_in(
+        self, room: asyncio.Semaphore, session: Session, function: str, arguments: tuple[Any, ...], safe: bool
+    ) -> list[tuple[Any, ...]]:
+        """One of a few at a time."""
+        try:
+            async with asyncio.timeout(self.settings.deadline_ms / 1000):
+                await room.acquire()
+        except TimeoutError as error:
+            raise self._failures.exhausted(error, self.settings.deadline_ms) from None
+        try:
+            return await self._retry(session, function, arguments, safe)
+        finally:
+            room.release()
+
+    async def _retry(
+        self, session: Session, function: str, arguments: tuple[Any, ...], safe: bool
+    ) -> list[tuple[Any, ...]]:
+        deadline = Deadline(self.settings.deadline_ms)
+        waits = self._statements.may_wait(safe)
+        while True:
+            try:
+                if waits:
+                    exchange = partial(self._statements.call, function=function, arguments=arguments, safe=safe)
+                    rows = await session.standbys.confirm(exchange, deadline)
+                else:
+                    async with Try(deadline.for_a_try()) as a_try, session.connection(a_try) as connection:
+                        connection.only_reads = function in _READS
+                        rows = await self._statements.call(connection, function, arguments, safe)
+                        if function == "enqueue" and not connection.pooled:
+                            self.direct.know(connection.address, session)
+                self._failures.answered.add(function)
+                return rows
+            except TROUBLES as error:
+                if isinstance(error, TimeoutError) and function in _SEARCHES:
+                    raise self._failures.once(error) from None
+                await self._before_retry(session, error, deadline, function=function, waits=waits)
+
+    async def run(
+        self, work: Callable[[AsyncConnection[Any]], Awaitable[T]], *, safe: bool = True, seconds: float | None = None
+    ) -> T:
+        """What `work` returns, done in a transaction, and again if that was in vain.
+
+        With `safe`, as durable as the level says. `seconds` is the time of one try; without it, as for a call.
+        """
+        session = await self._sessions.get()
+        deadline = Deadline(self.settings.deadline_ms)
+        while True:
+            try:
+                a_try = Try(seconds or deadline.for_a_try())
+                async with a_try, self._transaction(session, a_try) as connection:
+                    if safe:
+                        await self._statements.begin(connection)
+                    return await work(connection)
+            except TROUBLES as error:
+                await self._before_retry(session, error, deadline, waits=self._statements.may_wait(safe))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction as durable as the level says, tried once; what its body raises is raised as it is.
+
+        `StoreUnavailable` at its end may mean either outcome.
+        """
+        session = await self._sessions.get()
+        body_failed = False
+        try:
+            async with self._transaction(session) as connection:
+                await self._statements.begin(connection, waits_long=True)
+                try:
+                    yield connection
+                except BaseException:
+                    body_failed = True
+                    raise
+        except TROUBLES as error:
+            if body_failed:
+                raise
+            explained = await self._explained(session, error, waits=self._statements.may_wait(safe=True))
+            raise self._failures.once(explained) from None
+
+    def notify(self, names: Iterable[str]) -> None:
+        """Has one waiter for each of these woken, soon; never blocks and never fails."""
+        session = self._sessions.known()
+        if session is not None:
+            session.wakeups.notify(names)
+        elif not self._sessions.closed:
+            beginning = asyncio.get_running_loop().create_task(self._notify_first(tuple(names)))
+            self._beginnings.add(beginning)
+            beginning.add_done_callback(self._beginnings.discard)
+
+    async def wait(self, names: Sequence[str], timeout_ms: int) -> bool:
+        """Whether one of these wake-ups came within this time; without a listener it waits not as long."""
+        session = await self._sessions.get()
+        return await session.wakeups.wait(names, timeout_ms)
+
+    async def close(self) -> None:
+        """Finishes calls under way and ends the connections of this process, those of other event loops too."""
+        self.direct.close()
+        await self._sessions.close()
+
+    @asynccontextmanager
+    async def _transaction(self, session: Session, a_try: Try | None = None) -> AsyncIterator[Connection]:
+        async with session.connection(a_try) as connection:
+            async with asyncio.timeout(None) as limit, connection.transaction():
+                yield connection
+                # The commit must not take for ever; when time is up the connection is closed, and nothing is known.
+                limit.reschedule(session.loop.time() + self.settings.deadline_ms / 1000)
+            connection.check_confirmed()
+
+    async def _notify_first(self, names: Iterable[str]) -> None:
+        """For the first thing that this event loop does here: a task in a transaction of the caller."""
+        (await self._sessions.get()).wakeups.notify(names)
+
+    async def _before_retry(
+        self, session: Session, error: BaseException, deadline: Deadline, *, function: str = "", waits: bool = False
+    ) -> None:
+        """Gets ready for the next try, or raises the error to tell."""
+        refusal = self._failures.hopeless(error, function)
+        if refusal is not None:
+            raise refusal from None
+        if deadline.is_over():
+            error = await self._explained(session, deadline.most_telling(error), waits)
+            raise self._failures.exhausted(error, deadline.spent_ms()) from None
+        if self._failures.is_about_the_server(error):
+            session.forget()
+        await deadline.pause(error)
+
+    async def _explained(self, session: Session, error: BaseException, waits: bool) -> BaseException:
+        """The error, or what is behind it: what gives no answer, or holds a lock, may be waiting for a standby."""
+        if waits and not isinstance(error, NoStandbys) and await session.standbys.are_awaited([]):
+            return Unconfirmed("no standby has confirmed it in time")
+        return error
+
 
 _MIGRATION_SECONDS: Final = 60.0
 
@@ -32,19 +284,21 @@ class Calls:
         """The time that a test hands in; None for the server's own."""
         return None if self._clock is None else self._clock.now_ms()
 
-    async def __call__(self, function: str, *args: Any, safe: bool = False) -> list[tuple[Any, ...]]:
+    async def __call__(
+        self, function: str, *args: Any, safe: bool = False, may_lock: bool = False
+    ) -> list[tuple[Any, ...]]:
         """The rows of one function, as durable as the level says if it must be safe."""
         self._under_way += 1
         try:
             if not self._migrated:
                 await self.prepare()
             try:
-                return await self._database.call(function, *args, safe=safe)
+                return await self._database.call(function, *args, safe=safe, may_lock=may_lock)
             except NotMigrated:
-                # Dropped, or brought to a version that has no place for us: the second is told, the first is mended.
+                # Dropped, or of a version that has no place for us: the first is made again, the second is told.
                 self._migrated = False
                 await self.prepare()
-                return await self._database.call(function, *args, safe=safe)
+                return await self._database.call(function, *args, safe=safe, may_lock=may_lock)
         finally:
             self._under_way -= 1
 
@@ -65,7 +319,7 @@ class Calls:
         return steps
 
     async def finding(self) -> Finding:
-        """One line about the schema."""
+        """One connection about the schema."""
         return await self._database.run(self._migrator.finding, safe=False)
 
     async def finish(self) -> None:

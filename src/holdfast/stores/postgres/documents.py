@@ -1,32 +1,111 @@
-"""Documents: replaced by whoever has read the last version."""
+"""Documents: one compare-and-set, and pages of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.stores.contract import Document
-from holdfast.stores.postgres.sending import plain_text
-from holdfast.stores.single import SinglePartition
+from holdfast.errors import BadOption
+from holdfast.stores.contract import (
+    MAINTENANCE_WAKEUP,
+    MAX_BATCH,
+    MAX_PAGE_BYTES,
+    Document,
+    DocumentPage,
+    DocumentResult,
+    DocumentWrite,
+)
+from holdfast.stores.decorate import SinglePartition, stale_map
+from holdfast.stores.documents import DISCARD, QUEUE, discard_document, queue_settings_of
+from holdfast.stores.postgres import answers
+from holdfast.stores.postgres.arguments import batch, document_write, known_id, plain_text
+from holdfast.stores.postgres.encoding import uuids
 
 if TYPE_CHECKING:
-    from holdfast.stores.postgres.calls import Calls
+    from holdfast.stores.postgres.calls import Calls, Database
 
 
 class Documents(SinglePartition):
-    """The part of the store that keeps what is not about one task."""
+    """The part of the store that has what is not a task."""
 
+    url: str
     _call: Calls
+    _database: Database
 
-    async def documents(self, kind: str) -> list[Document]:
-        """All documents of a kind, by name."""
-        return [Document(*row) for row in await self._call("get_documents", plain_text(kind), None)]
+    async def documents(
+        self,
+        kind: str,
+        *,
+        names: Sequence[str] | None = None,
+        due_within_ms: int | None = None,
+        cursor: str | None = None,
+        limit: int = MAX_BATCH,
+    ) -> DocumentPage:
+        """A page of documents."""
+        most = max(1, min(limit, MAX_BATCH))
+        if kind == DISCARD:
+            return await self._discards(names, cursor, most)
+        wanted = None if names is None else [plain_text(name) for name in names]
+        rows = await self._call(
+            "get_documents",
+            self._call.now(),
+            plain_text(kind),
+            wanted,
+            due_within_ms,
+            plain_text(cursor),
+            most,
+            MAX_PAGE_BYTES,
+        )
+        found = [Document(kind, *row[1:]) for row in rows if row[2] is not None]
+        more = rows[-1][1] is not None and rows[-1][2] is None and due_within_ms is None
+        return DocumentPage(found, rows[0][0], found[-1].name if more else None)
 
-    async def document(self, kind: str, name: str) -> Document | None:
-        """One document."""
-        rows = await self._call("get_documents", plain_text(kind), plain_text(name))
-        return Document(*rows[0]) if rows else None
+    async def _discards(self, names: Sequence[str] | None, cursor: str | None, most: int) -> DocumentPage:
+        """Records of discarded tasks, the newest first; the cursor is the number of the last one."""
+        ids = None if names is None else uuids([known_id(name) for name in names])
+        rows = await self._call("get_discards", self._call.now(), ids, _number(cursor), most, MAX_PAGE_BYTES)
+        found = [row for row in rows if row[5] is not None]
+        more = rows[-1][1] is not None and rows[-1][5] is None
+        documents = [discard_document(answers.discard(row)) for row in found]
+        return DocumentPage(documents, rows[0][0], str(found[-1][1]) if more else None)
 
-    async def put_document(self, kind: str, name: str, value: bytes | None, expected: int) -> bool:
-        """Replaces or removes a document; as safe as the durability level says when it returns."""
-        [(done,)] = await self._call("put_document", plain_text(kind), plain_text(name), expected, value, safe=True)
-        return bool(done)
+    async def put(self, write: DocumentWrite) -> DocumentResult:
+        """One compare-and-set; as safe as the durability level says when it returns."""
+        if write.kind == DISCARD:
+            raise BadOption("documents of kind 'discard' are written by the store, when a task is discarded")
+        with answers.refusals():
+            [row] = await self._call(
+                "put",
+                self._call.now(),
+                document_write(write),
+                batch(write.tasks),
+                safe=True,
+                may_lock=any(task.request_id is not None for task in write.tasks),
+            )
+        outcome, number, version, due_at_ms, expires_at_ms, value, wakes = row
+        if outcome == "stale_epoch":
+            answers.check_epoch(write.epoch, number)
+        if outcome == "stale_map":
+            raise stale_map(self.url, number)
+        applied = outcome == "applied"
+        value = write.value if applied else value
+        found = None if value is None else Document(write.kind, write.name, value, version, due_at_ms, expires_at_ms)
+        if applied:
+            self._notify(write, found, wakes)
+        return DocumentResult(applied, found, "" if applied else outcome)
+
+    def _notify(self, write: DocumentWrite, found: Document | None, wakes: bool) -> None:
+        wakeups = {task.queue for task in write.tasks if not task.delay_ms or task.run_at_ms is not None}
+        if wakes:
+            wakeups.add(MAINTENANCE_WAKEUP)
+        if write.kind == QUEUE and not queue_settings_of(found).paused:
+            wakeups.add(write.name)
+        self._database.notify(wakeups)
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        raise BadOption(f"invalid cursor {cursor[:40]!r}; pass the one returned with the previous page")
+    return int(cursor)

@@ -1,4 +1,4 @@
-"""From a PostgreSQL URL to settings: who to talk to, as whom, and how safe is safe enough."""
+"""From a PostgreSQL URL to a store, and to settings: which server, as which role, and how durable."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
+from holdfast.clock import Clock
 from holdfast.errors import BadUrl
-from holdfast.stores.redaction import hidden
-from holdfast.stores.urloptions import deadline, durability, known_host, number
+from holdfast.stores.contract import Store
+from holdfast.stores.urls import deadline, durability, hidden, known_host, number
 
 Durability = Literal["local", "replicated", "strict"]
 
@@ -22,7 +23,20 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}", re.ASCII)
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]*")
 #: Options of libpq that are passed on as they are.
 _PASSED_ON: Final = frozenset(
-    {"host", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "passfile"}
+    {
+        "host",
+        "port",
+        "options",
+        "connect_timeout",
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "sslcrl",
+        "sslnegotiation",
+        "channel_binding",
+        "passfile",
+    }
     | {"gssencmode", "krbsrvname", "require_auth", "application_name"}
     | {"keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"}
 )
@@ -59,14 +73,19 @@ class PostgresSettings:
     login: Login
     schema: str = "holdfast"
     durability: Durability = "local"
-    #: How long a call insists before it gives up.
+    #: How long a call is retried.
     deadline_ms: int = 5_000
     #: Prepared statements: faster, but not behind a pooler in transaction mode.
     prepare: bool = False
-    #: Where to listen for bells: the same server, another way to it (past a pooler), or nowhere.
+    #: Where to listen for wake-ups: the same server, another way to it (past a pooler), or nowhere.
     listen: Login | Literal["same", "poll"] = "same"
     #: The most connections of one event loop for calls.
     connections: int = 10
+
+    @property
+    def quoted_schema(self) -> str:
+        """The name of the schema as SQL, whatever word it is."""
+        return quoted(self.schema)
 
     @property
     def lock_timeout_ms(self) -> int:
@@ -74,8 +93,26 @@ class PostgresSettings:
         return max(20, min(2_000, self.deadline_ms // 5))
 
 
+def quoted(schema: str) -> str:
+    """The name of a schema as SQL; a reserved word such as `user` is a name like any other in quotes."""
+    return f'"{schema}"'
+
+
+def open_postgres(url: str, clock: Clock) -> Store:
+    """The store in the database of this URL; nothing is connected to before the first call."""
+    try:
+        from holdfast.stores.postgres.calls import Database
+        from holdfast.stores.postgres.store import PostgresStore
+    except ImportError as missing:
+        # Also raised by psycopg itself, when it finds no libpq to work with.
+        if missing.name is not None and not missing.name.startswith("psycopg"):
+            raise
+        raise BadUrl("postgresql:// needs the psycopg package; run: pip install 'psycopg[binary]'") from None
+    return PostgresStore(Database(parse_postgres_url(url)), clock=clock)
+
+
 def parse_postgres_url(url: str) -> PostgresSettings:
-    """The settings in this URL; `BadUrl` says in one line what to mend, without the password."""
+    """The settings in this URL; `BadUrl` says in one line what to fix, without the password."""
     shown = _shown(url)
     try:
         place, options = _divided(url)
@@ -112,7 +149,7 @@ def _pass_on(name: str, text: str, theirs: dict[str, str]) -> None:
         if text not in {"read-write", "primary"}:
             raise ValueError(f"{name}={text}: tasks can only be kept on the primary; leave it out")
         return
-    if name in {"user", "password", "dbname", "port"}:
+    if name in {"user", "password", "dbname"}:
         raise ValueError(f"{name!r} has its place before the question mark; write {_EXAMPLE}")
     if not name.isidentifier():
         raise ValueError(f"what follows the question mark is no option; {_ESCAPING}")
@@ -120,6 +157,8 @@ def _pass_on(name: str, text: str, theirs: dict[str, str]) -> None:
         raise ValueError(f"unknown option {name!r}; there are {', '.join(_READERS)}, and those of libpq for TLS")
     if name in theirs:
         raise ValueError(f"option {name!r} is given twice")
+    if name == "connect_timeout" and not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{name}={text}: write a whole number of seconds; deadline=5s bounds the whole call")
     theirs[name] = text
 
 
@@ -130,16 +169,31 @@ def _login(place: str, options: dict[str, str]) -> Login:
     database = unquote(path)
     if not database or "/" in database:
         raise ValueError(f"the name of the database is missing; write {_EXAMPLE}; {_ESCAPING}")
-    directory = options.pop("host", "")
-    if directory and hosts:
-        raise ValueError("a host before and behind the question mark; leave one out")
     return Login(
-        addresses=tuple(_address(part) for part in (directory or _hosts_text(hosts)).split(",")),
+        addresses=_addresses(_hosts_text(hosts), options.pop("host", ""), options.pop("port", "")),
         database=database,
         user=unquote(user) or None,
         password=unquote(password) or None,
         options=options,
     )
+
+
+def _addresses(before: str, hosts: str, ports: str) -> tuple[Address, ...]:
+    """The servers, named before the question mark, or as libpq has it behind it, each with its port or all with one."""
+    if hosts and before.startswith(":") and not ports:
+        before, ports = "", before[1:]
+    if hosts and before:
+        raise ValueError("a host before and behind the question mark; leave one out")
+    found = [_address(part) for part in (hosts or before).split(",")]
+    if not ports:
+        return tuple(found)
+    if any(address.port != _DEFAULT_PORT for address in found):
+        raise ValueError("a port before and behind the question mark; leave one out")
+    each = [_port(part) for part in ports.split(",")]
+    if len(each) not in {1, len(found)}:
+        raise ValueError(f"port={ports}: write one port, or one for each of the {len(found)} hosts")
+    each *= len(found) if len(each) == 1 else 1
+    return tuple(Address(address.host, port) for address, port in zip(found, each, strict=True))
 
 
 def _hosts_text(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Tasks in transactions of others: they are there if it commits, and never if it does not.
+"""Tasks in a caller's transaction: they exist if it commits, and never if it does not.
 
-Their connection runs one statement of ours. What must not be in their transaction, the schema and the bells, goes ways
-of its own.
+The caller's connection runs one statement of ours. The schema and the wake-ups, which must not be in that transaction,
+have connections of their own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.task import Enqueued, NewTask
 from holdfast.errors import BadOption, HoldfastError, StoreError, StoreUnavailable
-from holdfast.stores.postgres import reading
-from holdfast.stores.postgres.callers import caller_of
-from holdfast.stores.postgres.callers.kinds import AsyncCaller, Caller, Row
-from holdfast.stores.postgres.sending import headers_text, policy_text
-from holdfast.stores.transactions import Background, Transaction
+from holdfast.stores.capabilities import Background, Transaction
+from holdfast.stores.postgres import answers
+from holdfast.stores.postgres.arguments import headers_text, policy_text
+from holdfast.stores.postgres.drivers import AsyncCaller, Caller, Row, caller_of
 
 if TYPE_CHECKING:
-    from holdfast.stores.postgres.database import Database
+    from holdfast.stores.postgres.calls import Database
 
 _NOT_THERE: Final = frozenset({"3F000", "42883"})
 _NOT_ALLOWED: Final = "42501"
@@ -36,12 +35,12 @@ class PostgresWithin:
         self,
         database: Database,
         call: Callable[..., Awaitable[list[tuple[Any, ...]]]],
-        circumstances: Callable[[], dict[str, Any]],
+        now: Callable[[], int | None],
     ) -> None:
         self._database = database
-        self._function = f"{database.settings.schema}.enqueue_within"
+        self._function = f"{database.settings.quoted_schema}.enqueue_within"
         self._call = call
-        self._circumstances = circumstances
+        self._now = now
         self._home: str | None = None
 
     def enqueue(self, transaction: Transaction, tasks: Sequence[NewTask], background: Background) -> list[Enqueued]:
@@ -69,7 +68,7 @@ class PostgresWithin:
         return self._answers(caller, tasks, rows, background)
 
     async def _ask_home(self) -> str:
-        """Which store ours is, by a connection of our own, which also makes or mends the schema if need be."""
+        """Which store ours is, by a connection of our own, which also makes the schema if need be."""
         [(home,)] = await self._call("home")
         self._home = home
         return str(home)
@@ -77,8 +76,8 @@ class PostgresWithin:
     def _text(self, home: str, tasks: Sequence[NewTask]) -> str:
         """All in plain ASCII, since we do not know the encoding of their connection."""
         level = self._database.settings.durability
-        call = {**self._circumstances(), "home": home, "level": level, "tasks": [_row(task) for task in tasks]}
-        return json.dumps(call)
+        rows = [_row(task) for task in tasks]
+        return json.dumps({"now": self._now(), "map_version": 0, "home": home, "level": level, "tasks": rows})
 
     def _answers(
         self, caller: Caller | AsyncCaller, tasks: Sequence[NewTask], rows: Sequence[Row], background: Background
@@ -90,10 +89,10 @@ class PostgresWithin:
             raise StoreUnavailable(
                 f"{url}: no synchronous standby, without which durability=strict writes nothing; start one"
             )
-        answers, bells = reading.recorded(url, tasks, rows)
-        if bells:
-            caller.after_commit(RingFor(self._database, background, frozenset(bells)))
-        return answers
+        enqueued, wakeups = answers.recorded(url, tasks, rows)
+        if wakeups:
+            caller.after_commit(NotifyAfterCommit(self._database, background, frozenset(wakeups)))
+        return enqueued
 
     @contextmanager
     def _in_our_words(self) -> Iterator[None]:
@@ -127,12 +126,12 @@ class PostgresWithin:
 
 
 @dataclass(frozen=True)
-class RingFor:
-    """Rings these bells; two with the same bells are one."""
+class NotifyAfterCommit:
+    """Sends these wake-ups; two with the same are one."""
 
     database: Database
     background: Background
-    bells: frozenset[str]
+    wakeups: frozenset[str]
 
     def __call__(self, *, delay_s: float = 0) -> None:
         """From the running event loop, or from that in the background if the caller has none."""
@@ -141,19 +140,19 @@ class RingFor:
         except RuntimeError:
             self._in_background(delay_s)
         else:
-            loop.call_later(delay_s, self.database.ring, self.bells)
+            loop.call_later(delay_s, self.database.notify, self.wakeups)
 
     def _in_background(self, delay_s: float) -> None:
-        ringing = self._after(delay_s)
+        sending = self._after(delay_s)
         try:
-            self.background.start(ringing)
+            self.background.start(sending)
         except RuntimeError:
             # The process or the app is about to end: the commit has happened, and must not seem to have failed.
-            ringing.close()
+            sending.close()
 
     async def _after(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
-        self.database.ring(self.bells)
+        self.database.notify(self.wakeups)
 
 
 def _row(task: NewTask) -> dict[str, Any]:

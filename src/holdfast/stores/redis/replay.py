@@ -50,14 +50,14 @@ class ReplayWindow:
             self._trim(now_ms)
 
     @property
-    def floor(self) -> int:
+    def lowest(self) -> int:
         """No call that begins now may find the server below this number."""
         return self._highest
 
-    def notice(self, floor: int, number: int) -> int:
-        """A call that began at this floor found the server at this number; how many tasks are to be sent again."""
+    def notice(self, lowest: int, number: int) -> int:
+        """A call that began at `lowest` found Redis at `number`; returns how many tasks have to be sent again."""
         with self._lock:
-            if number >= floor or number >= self._highest:
+            if number >= lowest or number >= self._highest:
                 return 0  # All is there, or another call has noticed before.
             self._trim(self._monotonic_ms())
             self._lost += [batch.tasks for batch in self._batches]

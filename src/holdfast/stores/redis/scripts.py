@@ -8,13 +8,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import TRANSITIONS, Event
 from holdfast.core.priority import AGED_STEP_MS
-from holdfast.core.task import FINAL_STATES, State
-from holdfast.stores.contract import UPKEEP_BELL, UPKEEP_DUTY
+from holdfast.core.retry import DEAD_LETTER_TTL_MS, RESULT_TTL_MS
+from holdfast.core.task import FINAL_STATES, HISTORY_LIMIT, State
+from holdfast.stores.contract import MAINTENANCE, MAINTENANCE_WAKEUP, MAX_PAGE_BYTES
 from holdfast.stores.sqltext import render
+
+#: A wake-up that no worker takes is deleted after this long.
+WAKEUP_MS: Final = 60_000
+#: A claim with this lease, the default of an app, does not store it with its task.
+DEFAULT_LEASE_MS: Final = 30_000
+#: With each look for expired claims, this many of the last are checked for leases of a clock that was set back.
+_LEASES_AHEAD: Final = 100
+#: Records of discarded tasks in one partition; the oldest go first.
+DISCARDS_LIMIT: Final = 10_000
+#: What one script reads of tasks.
+GET_BYTES: Final = 4 * 1024 * 1024
+#: Tasks that one script of a search looks at.
+FIND_TASKS: Final = 500
 
 _INCLUDE = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--[^\n]*\n", re.MULTILINE)
@@ -57,9 +72,20 @@ def _machine() -> dict[str, str]:
         "spares_attempt": _set(lifecycle.SPARES_ATTEMPT),
         "final_states": _set(FINAL_STATES),
         "may_expire": _moves(Event.EXPIRE),
+        "spared_when_full": _set({State.FAILED, State.DEAD_LETTERED}),
+        "result_ttl_ms": str(RESULT_TTL_MS),
+        "dead_letter_ttl_ms": str(DEAD_LETTER_TTL_MS),
+        "history_limit": str(HISTORY_LIMIT),
+        "discards_limit": str(DISCARDS_LIMIT),
+        "find_tasks": str(FIND_TASKS),
+        "get_bytes": str(GET_BYTES),
+        "page_bytes": str(MAX_PAGE_BYTES),
+        "default_lease_ms": str(DEFAULT_LEASE_MS),
+        "leases_ahead": str(_LEASES_AHEAD),
+        "wakeup_ms": str(WAKEUP_MS),
         "step_ms": str(AGED_STEP_MS),
-        "upkeep_bell": f"'{UPKEEP_BELL}'",
-        "upkeep_duty": f"'{UPKEEP_DUTY}'",
+        "maintenance_wakeup": f"'{MAINTENANCE_WAKEUP}'",
+        "maintenance": f"'{MAINTENANCE}'",
     }
 
 

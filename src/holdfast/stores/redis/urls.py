@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 from holdfast.core.ids import MAX_PARTITION
 from holdfast.errors import BadUrl
-from holdfast.stores.redaction import hidden
-from holdfast.stores.urloptions import Readers, deadline, durability, file, known_host, number, read_options
+from holdfast.stores.urls import Readers, deadline, durability, file, hidden, known_host, number, read_options
 
 Kind = Literal["single", "sentinel", "cluster"]
 Durability = Literal["local", "replicated", "strict"]
@@ -61,7 +60,7 @@ class RedisSettings:
     durability: Durability = "local"
     #: How long WAIT may wait for the replicas before the call is sent again.
     wait_ms: int = 500
-    #: How long a call insists before it gives up.
+    #: How long a call is retried.
     deadline_ms: int = 5_000
     prefix: str = "hf"
     #: None: as many as the store finds right.
@@ -71,7 +70,7 @@ class RedisSettings:
 
 
 def parse_redis_url(url: str) -> RedisSettings:
-    """The settings in this URL; `BadUrl` says in one line what to mend, without the password."""
+    """The settings in this URL; `BadUrl` says in one line what to fix, without the password."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
         raise BadUrl(f"{hidden(url)!r} is not a Redis URL; write {_EXAMPLES['single']}")
@@ -118,6 +117,8 @@ def _address(text: str, kind: Kind) -> Address:
         raise ValueError(
             f"a host is missing; write {_EXAMPLES[kind]}, and escape / ? # @ in a password as %2F %3F %23 %40"
         )
+    if "%2f" in found[0].lower():
+        raise ValueError(f"a unix socket, over which Redis is not reached here; write {_EXAMPLES[kind]}")
     host, port = known_host(found[0].strip("[]")), text[found.end() :]
     if not port:
         return Address(host, _DEFAULT_PORTS[kind])

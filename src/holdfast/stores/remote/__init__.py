@@ -1,1 +1,1 @@
-"""The store behind a gateway: the contract over HTTP."""
+"""The store behind a server: the contract over HTTP."""

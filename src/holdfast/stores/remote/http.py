@@ -88,7 +88,7 @@ class AnswerReader:
         if self._answer is None:
             raise BadAnswer("no answer")
         if self._buffer:
-            # Bytes that nobody asked for: whoever comes next on this connection must not take them for an answer.
+            # Unexpected bytes: the next call on this connection must not take them for its answer.
             self._answer.keeps = False
         self._answer.body = bytes(self._body)
         return self._answer
@@ -132,7 +132,7 @@ class AnswerReader:
     # -- the body -------------------------------------------------------------------------------------------
 
     def _take(self, size: int) -> bool:
-        """Moves up to so many bytes into the body; True if all of them were there."""
+        """Moves up to `size` bytes into the body; True if all of them were there."""
         if len(self._body) + size > MAX_BODY_BYTES:
             raise BadAnswer("an answer without end")
         taken = self._buffer[:size]

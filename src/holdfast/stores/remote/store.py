@@ -1,24 +1,29 @@
-"""The remote store: the contract, each method one call to a gateway."""
+"""The remote store: the contract, each method one call to a server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import count
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from holdfast.clock import Clock, SystemClock
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.partitions import PartitionMap
-from holdfast.core.schedule import Schedule
-from holdfast.core.task import Enqueued, Extension, Hold, Lapsed, NewTask, Task
-from holdfast.errors import StaleMap
+from holdfast.core.task import Enqueued, Extension, Hold, NewTask, Task
+from holdfast.errors import HoldfastError, NotAllowed, StaleMap, StoreError
+from holdfast.stores import documents
+from holdfast.stores.capabilities import Capabilities
 from holdfast.stores.contract import (
-    Discard,
-    Document,
-    DueSchedules,
-    Duty,
+    MAX_BATCH,
+    DocumentPage,
+    DocumentResult,
+    DocumentWrite,
+    Expired,
     Finding,
-    Kept,
+    Leadership,
     Page,
     Placement,
     Promoted,
@@ -31,58 +36,73 @@ from holdfast.stores.contract import (
     WorkerOrders,
     WorkerRecord,
 )
-from holdfast.stores.remote import parting, probing
-from holdfast.stores.remote.link import Link
-from holdfast.stores.remote.placing import Placing
-from holdfast.wire import calls
-from holdfast.wire.calls import NoArguments, StoreCall
-from holdfast.wire.limits import MAX_BATCH_BYTES
+from holdfast.stores.remote import calls
+from holdfast.stores.remote.calls import NoArguments, StoreCall
+from holdfast.stores.remote.client import Client
+from holdfast.stores.remote.limits import MAX_BATCH_BYTES
+from holdfast.stores.remote.urls import RemoteSettings, parse_remote_url
 
 Item = TypeVar("Item")
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-_NOTHING = NoArguments()
+#: A map may be as old as this: an old one is harmless, since where a queue's tasks may be only grows.
+_FRESH_MAP_MS: Final = 30_000
+_LOOPBACK: Final = ("localhost", "127.", "::1")
+_NOTHING: Final = NoArguments()
 
 
-class RemoteStore:
-    """The store behind a gateway, or with a number one partition of it."""
+def open_remote(url: str) -> Store:
+    """The store behind the server of this URL; nothing is connected to before the first call."""
+    return RemoteStore(Client(parse_remote_url(url)))
 
-    def __init__(self, link: Link, *, partition: int | None = None, url: str = "", map_version: int = 0) -> None:
-        self.url = url or link.settings.url
-        self.map_version = map_version
-        self._link = link
-        self._partition = partition
+
+class RemoteStore(Store):
+    """The store behind a server, or with a number one partition of it."""
+
+    def __init__(self, client: Client, *, partition: int | None = None, url: str = "") -> None:
+        self.url = url or client.settings.url
+        self.capabilities = Capabilities(enqueue_now=self._enqueue_now)
+        self._client = client
         self._place = "" if partition is None else f"?{calls.PARTITION}={partition}"
-        self._placing = Placing(self.partition_map)
-        #: A partition is its own; what is behind a gateway, it is asked for.
+        self._placing = Placing(lambda: documents.partition_map(self))
+        #: A partition is its own; for what is behind a server, that is asked.
         self._partitions: Sequence[Store] | None = None if partition is None else [self]
 
     # -- the path of a task ---------------------------------------------------------------------------------
 
-    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
-        """Records tasks; in several calls if they are more than a gateway takes at once."""
-        if not tasks:
-            return []
-        body = calls.ENQUEUE.write_request(calls.Enqueue(tasks=list(tasks)))
-        if _too_large(body, tasks):
-            first, second = _halves(tasks)
-            return [*await self.enqueue(first), *await self.enqueue(second)]
+    async def enqueue(self, tasks: Sequence[NewTask], *, map_version: int = 0) -> list[Enqueued]:
+        """Records tasks; in several calls if they are more than a server takes at once.
+
+        All or nothing holds for each of those calls: an error says how many tasks the calls before it have recorded.
+        """
+        answers: list[Enqueued] = []
+        for body in _bodies(tasks, map_version):
+            try:
+                answers += await self._enqueue(body)
+            except HoldfastError as error:
+                if not answers:
+                    raise
+                done = f"the first {len(answers):,} of {len(tasks):,} tasks are recorded"
+                raise type(error)(f"{error}; {done}: send all of them again, with the same ids") from error
+        return answers
+
+    async def _enqueue(self, body: bytes) -> list[Enqueued]:
         try:
-            answer = await self._link.ask(calls.ENQUEUE, body, self._route())
+            answer = await self._client.ask(calls.ENQUEUE, body, self._place)
         except StaleMap:
             await self._placing.keep_up(refused=True)
             raise
         await self._placing.keep_up()
-        return self._link.read(calls.ENQUEUE, answer)
+        return self._client.read(calls.ENQUEUE, answer)
 
-    def enqueue_now(self, tasks: Sequence[NewTask]) -> list[Enqueued] | None:
-        """Records tasks if the gateway simply says so, and the map by which they were placed is not too old."""
+    def _enqueue_now(self, tasks: Sequence[NewTask], *, map_version: int = 0) -> list[Enqueued] | None:
+        """Records tasks if the server simply says so, and the map by which they were placed is not too old."""
         if self._placing.is_old:
             return None
-        body = calls.ENQUEUE.write_request(calls.Enqueue(tasks=list(tasks)))
-        answer = None if _too_large(body, tasks) else self._link.ask_now(calls.ENQUEUE, body, self._route())
-        return None if answer is None or answer.status != 200 else self._link.read(calls.ENQUEUE, answer)
+        body = calls.ENQUEUE.write_request(calls.Enqueue(tasks=list(tasks), map_version=map_version))
+        answer = None if _too_large(body, tasks) else self._client.ask_now(calls.ENQUEUE, body, self._place)
+        return None if answer is None or answer.status != 200 else self._client.read(calls.ENQUEUE, answer)
 
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
         """Settles the last batch and claims the next in one call."""
@@ -91,16 +111,16 @@ class RemoteStore:
         if _too_large(body, settle):
             verdicts = await self.apply(settle)
             return replace(await self.reserve(request), verdicts=verdicts)
-        answer = await self._link.ask(calls.RESERVE, body, self._route(), repeat=lambda: _not_fresh(arguments))
-        return self._link.read(calls.RESERVE, answer)
+        answer = await self._client.ask(calls.RESERVE, body, self._place, repeat=lambda: _not_fresh(arguments))
+        return self._client.read(calls.RESERVE, answer)
 
-    async def extend(self, holds: Sequence[Hold], lease_ms: int) -> list[Extension]:
-        """Renews leases and records progress."""
-        body = calls.EXTEND.write_request(calls.Extend(holds=list(holds), lease_ms=lease_ms))
+    async def extend(self, holds: Sequence[Hold], lease_ms: int, *, check_only: bool = False) -> list[Extension]:
+        """Renews leases and records progress, or checks the claims."""
+        body = calls.EXTEND.write_request(calls.Extend(holds=list(holds), lease_ms=lease_ms, check_only=check_only))
         if _too_large(body, holds):
-            first, second = _halves(holds)
-            return [*await self.extend(first, lease_ms), *await self.extend(second, lease_ms)]
-        return self._link.read(calls.EXTEND, await self._link.ask(calls.EXTEND, body, self._place))
+            halves = [await self.extend(half, lease_ms, check_only=check_only) for half in _halves(holds)]
+            return [answer for half in halves for answer in half]
+        return self._client.read(calls.EXTEND, await self._client.ask(calls.EXTEND, body, self._place))
 
     async def apply(self, changes: Sequence[Change]) -> list[Verdict]:
         """Executes changes."""
@@ -108,37 +128,25 @@ class RemoteStore:
         if _too_large(body, changes):
             first, second = _halves(changes)
             return [*await self.apply(first), *await self.apply(second)]
-        return self._link.read(calls.APPLY, await self._link.ask(calls.APPLY, body, self._place))
+        return self._client.read(calls.APPLY, await self._client.ask(calls.APPLY, body, self._place))
 
-    async def keep(self, key: str, value: bytes, ttl_ms: int, hold: Hold | None) -> Kept:
-        """Keeps a value under a key."""
-        return await self._call(calls.KEEP, calls.Keep(key=key, value=value, ttl_ms=ttl_ms, hold=hold))
+    async def wait(self, wakeups: Sequence[str], timeout_ms: int) -> bool:
+        """Sleeps in a long poll until a wake-up comes; cancelled, it takes its connection with it."""
+        return await self._client.listen(list(wakeups), timeout_ms, self._place)
 
-    async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
-        """Due tasks to `ready`."""
-        return await self._call(calls.PROMOTE, calls.Epoch(epoch=epoch, limit=limit))
-
-    async def expired(self, limit: int = 1_000) -> list[Lapsed]:
-        """Claims whose lease has run out."""
-        return await self._call(calls.EXPIRED, calls.Limit(limit=limit))
-
-    async def overdue(self, limit: int = 1_000) -> list[str]:
-        """Tasks that should have begun by now."""
-        return await self._call(calls.OVERDUE, calls.Limit(limit=limit))
-
-    async def wait(self, bells: Sequence[str], timeout_ms: int) -> bool:
-        """Sleeps in a long poll until a bell is rung; called off, it takes its connection with it."""
-        return await self._link.listen(list(bells), timeout_ms, self._place)
-
-    # -- looking --------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------
 
     async def get(self, task_ids: Sequence[str]) -> list[Task | None]:
-        """The tasks with their history."""
-        return await self._call(calls.GET, calls.TaskIds(task_ids=list(task_ids)))
-
-    async def kept(self, key: str) -> bytes | None:
-        """What is kept under a key."""
-        return await self._call(calls.KEPT, calls.Key(key=key))
+        """The tasks with their history; in several calls if they are more than one answer has room for."""
+        found: dict[str, Task | None] = {}
+        left = list(dict.fromkeys(task_ids))
+        while left:
+            part = await self._call(calls.GET, calls.TaskIds(task_ids=left))
+            if not part:
+                raise StoreError(f"{self.url}: the answer to get is empty; use the same version on both sides")
+            found.update(zip(left, part, strict=False))
+            left = left[len(part) :]
+        return [found[task_id] for task_id in task_ids]
 
     async def find(self, query: Query) -> Page:
         """Tasks that match, newest first."""
@@ -148,117 +156,152 @@ class RemoteStore:
         """Depths of all queues."""
         return await self._call(calls.COUNTS, _NOTHING)
 
-    async def workers(self) -> list[WorkerRecord]:
-        """Workers heard of."""
-        return await self._call(calls.WORKERS, _NOTHING)
+    # -- documents ------------------------------------------------------------------------------------------
 
-    async def discards(self, limit: int = 100) -> list[Discard]:
-        """Records of discarded tasks."""
-        return await self._call(calls.DISCARDS, calls.Limit(limit=limit))
+    async def documents(
+        self,
+        kind: str,
+        *,
+        names: Sequence[str] | None = None,
+        due_within_ms: int | None = None,
+        cursor: str | None = None,
+        limit: int = MAX_BATCH,
+    ) -> DocumentPage:
+        """Documents of a kind, as far as the token may see them."""
+        asked = None if names is None else list(names)
+        return await self._call(
+            calls.DOCUMENTS,
+            calls.Documents(kind=kind, names=asked, due_within_ms=due_within_ms, cursor=cursor, limit=limit),
+        )
 
-    async def schedules(self, due_within_ms: int | None = None, limit: int = 1_000) -> DueSchedules:
-        """Schedules by their next tick."""
-        return await self._call(calls.SCHEDULES, calls.Schedules(due_within_ms=due_within_ms, limit=limit))
+    async def put(self, write: DocumentWrite) -> DocumentResult:
+        """Replaces, creates or removes a document, and enqueues the tasks sent with it."""
+        return await self._call(calls.PUT, write)
 
-    async def schedule(self, name: str) -> Schedule | None:
-        """The schedule of this name."""
-        return await self._call(calls.SCHEDULE, calls.Name(name=name))
-
-    # -- upkeep ---------------------------------------------------------------------------------------------
+    # -- workers and leadership -----------------------------------------------------------------------------
 
     async def announce(self, worker: WorkerRecord, ttl_ms: int) -> WorkerOrders | None:
         """Records that a worker lives; gives its orders."""
         return await self._call(calls.ANNOUNCE, calls.Announce(worker=worker, ttl_ms=ttl_ms))
 
-    async def order(self, worker_id: str, orders: WorkerOrders) -> bool:
-        """Leaves orders for a worker."""
-        return await self._call(calls.ORDER, calls.Order(worker_id=worker_id, orders=orders))
+    async def workers(self) -> list[WorkerRecord]:
+        """Workers heard of."""
+        return await self._call(calls.WORKERS, _NOTHING)
 
-    async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
-        """Takes, keeps or lets go a duty."""
-        return await self._call(calls.HOLD_DUTY, calls.HoldDuty(name=name, owner=owner, ttl_ms=ttl_ms))
+    async def lead(self, name: str, owner: str | None, ttl_ms: int = 0) -> Leadership:
+        """Takes, renews, gives up or looks at a leadership."""
+        return await self._call(calls.LEAD, calls.Lead(name=name, owner=owner, ttl_ms=ttl_ms))
 
-    async def pause(self, queue: str, paused: bool) -> None:
-        """Stops or resumes a queue."""
-        await self._call(calls.PAUSE, calls.Pause(queue=queue, paused=paused))
+    # -- maintenance ----------------------------------------------------------------------------------------
 
-    async def set_step(self, queue: str, step_ms: int) -> None:
-        """Changes what a level of priority is worth in a queue."""
-        await self._call(calls.SET_STEP, calls.SetStep(queue=queue, step_ms=step_ms))
+    async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
+        """Due tasks to `ready`."""
+        return await self._call(calls.PROMOTE, calls.Epoch(epoch=epoch, limit=limit))
 
-    async def put_schedule(
-        self, name: str, new: Schedule | None, expected: int, tasks: Sequence[NewTask] = (), epoch: int | None = None
-    ) -> bool:
-        """Replaces a schedule and records its tasks."""
-        arguments = calls.PutSchedule(name=name, new=new, expected=expected, tasks=list(tasks), epoch=epoch)
-        return await self._link.call(calls.PUT_SCHEDULE, arguments, self._route())
-
-    async def documents(self, kind: str) -> list[Document]:
-        """All documents of a kind, for a token that may see them."""
-        return await self._call(calls.DOCUMENTS, calls.Kind(kind=kind))
-
-    async def document(self, kind: str, name: str) -> Document | None:
-        """One document."""
-        return await self._call(calls.DOCUMENT, calls.DocumentName(kind=kind, name=name))
-
-    async def put_document(self, kind: str, name: str, value: bytes | None, expected: int) -> bool:
-        """Replaces or removes a document."""
-        arguments = calls.PutDocument(kind=kind, name=name, value=value, expected=expected)
-        return await self._call(calls.PUT_DOCUMENT, arguments)
+    async def expired(self, limit: int = 1_000) -> Expired:
+        """Claims whose lease has expired, and tasks not started in time."""
+        return await self._call(calls.EXPIRED, calls.Limit(limit=limit))
 
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
-        """Deletes finished tasks past their retention."""
+        """Deletes what is past its retention."""
         return await self._call(calls.PRUNE, calls.Prune(epoch=epoch, retention=retention, limit=limit))
 
-    async def probe(self) -> list[Finding]:
-        """What can be said about the way to the gateway, and what its store says of itself."""
-        return [*probing.findings(self._link.settings), *await self._call(calls.PROBE, _NOTHING)]
-
-    # -- partitions -----------------------------------------------------------------------------------------
-
-    async def partition_map(self) -> PartitionMap:
-        """The partition map of the store behind the gateway."""
-        return await self._call(calls.PARTITION_MAP, _NOTHING)
-
-    async def put_partition_map(self, new: PartitionMap) -> PartitionMap:
-        """Keeps a new partition map."""
-        return await self._call(calls.PUT_PARTITION_MAP, calls.NewMap(new=new))
+    # -- life -----------------------------------------------------------------------------------------------
 
     async def placement(self) -> Placement:
         """By the partition map."""
         await self._placing.learn()
         return self._placing.place
 
-    def partitions(self) -> Sequence[Store]:
-        """The partitions behind the gateway, for a token that may look after them; for any other, none."""
+    async def partitions(self) -> Sequence[Store]:
+        """The partitions behind the server, for a token that may maintain them; for any other, none."""
         if self._partitions is None:
-            self._partitions = parting.partitions(self, self._link)
+            try:
+                urls = await self._call(calls.PARTITIONS, _NOTHING)
+            except NotAllowed:
+                urls = []
+            if len(urls) == 1:
+                self._partitions = [self]
+            else:
+                self._partitions = [RemoteStore(self._client, partition=n, url=url) for n, url in enumerate(urls)]
         return self._partitions
 
-    # -- life -----------------------------------------------------------------------------------------------
+    async def probe(self) -> list[Finding]:
+        """What can be said about the way to the server, and what its store says of itself."""
+        return [_reachable(self._client.settings), *await self._call(calls.PROBE, _NOTHING)]
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
-        """Brings the schema behind the gateway up to the gateway's version."""
+        """Brings the schema behind the server up to the server's version."""
         return await self._call(calls.MIGRATE, calls.Migrate(dry_run=dry_run))
 
     async def close(self) -> None:
         """Ends connections."""
-        await self._link.close()
-
-    # -- inside ---------------------------------------------------------------------------------------------
+        await self._client.close()
 
     async def _call(self, call: StoreCall[Q, A], arguments: Q) -> A:
-        return await self._link.call(call, arguments, self._place)
+        return await self._client.call(call, arguments, self._place)
 
-    def _route(self) -> str:
-        """The end of the address of a call that is routed by the partition map."""
-        if self._partition is not None:
-            return f"{self._place}&{calls.MAP_VERSION}={self.map_version}"
-        return f"?{calls.MAP_VERSION}={self.map_version}" if self.map_version else ""
+
+class Placing:
+    """Where new tasks go: by the last partition map of the store behind the server, so that their ids can carry it."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[PartitionMap]], clock: Clock | None = None) -> None:
+        self._fetch = fetch
+        self._clock = clock or SystemClock()
+        self._map: PartitionMap | None = None
+        self._fetched_at_ms = 0
+        self._turns = count()
+
+    def place(self, queue: str, request_id: str | None) -> int:
+        """The partition for a new task."""
+        return (self._map or PartitionMap()).partition_for(queue, request_id, next(self._turns))
+
+    async def learn(self) -> None:
+        """Fetches the map if none is known."""
+        if self._map is None:
+            await self._learn()
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the map is one that can change, and has grown old."""
+        if self._map is None or len(self._map.shards) == 1:
+            return False
+        return self._clock.monotonic_ms() - self._fetched_at_ms > _FRESH_MAP_MS
+
+    async def keep_up(self, *, refused: bool = False) -> None:
+        """Fetches the map anew if it has grown old, or if the server refused what was made by it."""
+        if self._map is not None and (refused or self.is_old):
+            with contextlib.suppress(StoreError):
+                await self._learn()
+
+    async def _learn(self) -> None:
+        self._fetched_at_ms = self._clock.monotonic_ms()  # before the answer: of many callers at once, one asks
+        self._map = await self._fetch()
+
+
+def _reachable(settings: RemoteSettings) -> Finding:
+    """Whether others can read along."""
+    if settings.tls:
+        return Finding(level="ok", check="server", text=f"{settings.url} answers, over an encrypted connection")
+    if settings.host.startswith(_LOOPBACK) or settings.token is None:
+        return Finding(level="ok", check="server", text=f"{settings.url} answers")
+    text = f"{settings.url}: the token is sent unencrypted; use https://, or a network that you trust"
+    return Finding(level="warning", check="server", text=text)
+
+
+def _bodies(tasks: Sequence[NewTask], map_version: int) -> Iterator[bytes]:
+    """The bodies of as many calls as it takes to record these tasks."""
+    if tasks:
+        body = calls.ENQUEUE.write_request(calls.Enqueue(tasks=list(tasks), map_version=map_version))
+        if _too_large(body, tasks):
+            for half in _halves(tasks):
+                yield from _bodies(half, map_version)
+        else:
+            yield body
 
 
 def _too_large(body: bytes, items: Sequence[object]) -> bool:
-    """Whether a gateway would refuse a body that could be made smaller."""
+    """Whether a server would refuse a body that could be made smaller."""
     return len(body) > MAX_BATCH_BYTES // 2 and len(items) > 1
 
 

@@ -1,4 +1,4 @@
-"""From the URL of a gateway to settings: where it is, and with which token to come."""
+"""From the URL of a server to settings: its address, and the token to send."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from holdfast.errors import BadUrl
-from holdfast.stores.redaction import hidden
-from holdfast.stores.urloptions import Readers, deadline, file, known_host, read_options
+from holdfast.stores.urls import Readers, deadline, file, hidden, known_host, read_options
 
 SCHEMES: Final = {"http": 80, "https": 443}
 #: Where the token is looked for when the URL has none.
 TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105  (the name of it)
-_EXAMPLE: Final = "https://TOKEN@gateway.example/"
+_EXAMPLE: Final = "https://TOKEN@holdfast.example/"
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII)
 _PATH = re.compile(r"(/[A-Za-z0-9._~%!$&'()*+,;=:-]+)*/?", re.ASCII)
 #: What may follow "Bearer" (RFC 6750): nothing that ends a line.
@@ -24,17 +23,17 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,512}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSettings:
-    """What the URL of a gateway says."""
+    """What the URL of a server says."""
 
     #: Fit for messages: the token is hidden.
     url: str
     host: str
     port: int
     tls: bool
-    #: What the paths of the API begin with, if the gateway is part of another application.
+    #: What the paths of the API begin with, if the server is part of another application.
     prefix: str = ""
     token: str | None = field(default=None, repr=False)
-    #: How long a call insists before it gives up.
+    #: How long a call retries before it gives up.
     deadline_ms: int = 10_000
     #: The authorities to trust; empty for those of the system.
     ca: str = ""
@@ -47,10 +46,10 @@ class RemoteSettings:
 
 
 def parse_remote_url(url: str) -> RemoteSettings:
-    """The settings in this URL; `BadUrl` says in one line what to mend, without the token."""
+    """The settings in this URL; `BadUrl` says in one line what to fix, without the token."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
-        raise BadUrl(f"{hidden(url)!r} is not the URL of a gateway; write {_EXAMPLE}")
+        raise BadUrl(f"{hidden(url)!r} is not the URL of a server: write {_EXAMPLE}")
     place, _, query = rest.partition("?")
     netloc, slash, path = place.partition("/")
     login, _, netloc = netloc.rpartition("@")
@@ -90,7 +89,7 @@ def _token(login: str) -> str | None:
     if not text:
         return None
     if ":" in text:
-        raise ValueError(f"a gateway has no users with passwords; write the token alone, as in {_EXAMPLE}")
+        raise ValueError(f"a server has no users with passwords: write the token alone, as in {_EXAMPLE}")
     if not _TOKEN.fullmatch(text):
         raise ValueError(f"the token in {where} is none; copy it as `holdfast token create` has printed it")
     return text

@@ -1,26 +1,26 @@
-"""Opening a database file: whose it is, settings, schema."""
+"""Connections to a database file: settings, who has it open, and whether it is still there."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
+import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from holdfast.errors import BadUrl, StoreTooNew
-from holdfast.stores.sqlite.failures import translated
-from holdfast.stores.sqltext import load_migrations
+from holdfast.errors import StoreError
+from holdfast.runtime.forks import process
+from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.errors import BUSY_LIMIT_SECONDS, BUSY_WARN_SECONDS, translated
 
-PACKAGE = "holdfast.stores.sqlite"
-#: "HFST", so that `file holdfast.db` and we can tell whose database this is.
-APPLICATION_ID = 0x48465354
+_log = logging.getLogger("holdfast.stores")
+
 #: The first SQLite without the WAL-reset corruption bug.
 SAFE_SQLITE = 3_051_003
-#: How long a writer waits for the other processes on the file before it calls the store unavailable.
-BUSY_LIMIT_SECONDS = 10.0
 _SETTINGS: Final = """
 PRAGMA synchronous = FULL;
 PRAGMA journal_size_limit = 67108864;
@@ -29,69 +29,111 @@ PRAGMA temp_store = MEMORY;
 """
 
 
-def connect(path: str) -> apsw.Connection:
-    """A connection to the file (or to memory, if the path is empty), settings made, waiting its turn politely."""
+#: The open connections of this process, and of those that it was forked from: whose they are, and to which file.
+_open: dict[int, tuple[tuple[int, int], str]] = {}
+
+
+def connect(path: str, *, again: bool = False) -> tuple[apsw.Connection, list[str]]:
+    """A connection to the file (or to memory, if the path is empty), its schema up to date, and the steps this took.
+
+    `again`: this process had the file open before, so a file that cannot be opened is an outage, not a wrong URL.
+    """
+    _check_not_inherited(path)
     try:
         connection = apsw.Connection(path or ":memory:", statementcachesize=300)
-        connection.set_busy_handler(_BusyHandler())
-        with _transaction(connection, "BEGIN"):
-            _version(connection, path)  # Before anything is set: a file of another program is left as it is.
+    except apsw.Error as error:
+        raise translated(error, path, opening=not again) from error
+    _open[id(connection)] = process(), path
+    try:
+        connection.set_busy_handler(_BusyHandler(path))
+        with schema.transaction(connection, "BEGIN"):
+            # Before anything is set: a file that is not ours, or not of our time, is left as it is.
+            schema.missing(connection, path)
         _write_ahead(connection)
         connection.execute(_SETTINGS)
-    except apsw.Error as error:
-        raise translated(error, path) from error
-    return connection
+        return connection, schema.migrate(connection, path)
+    except BaseException as error:
+        disconnect(connection)
+        if isinstance(error, apsw.Error):
+            raise translated(error, path, opening=not again) from error
+        raise
+
+
+#: How often the log is looked for: it goes alone only by mistake, the database by the mistakes of others.
+_LOG_LOOK_SECONDS: Final = 0.05
+
+
+class File:
+    """Which files a connection has open: the database and its log."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._log_path = path, path + "-wal"
+        self._known: tuple[int, int] | None = None
+        self._known_log: tuple[int, int] | None = None
+        self._log_seen = 0.0
+
+    def opened(self) -> None:
+        """The connection was made just now."""
+        if self._path:
+            self._known, self._known_log = _identity(self._path), _identity(self._log_path)
+            self._log_seen = time.monotonic()
+
+    def closed(self) -> None:
+        """There is no connection any more."""
+        self._known = self._known_log = None
+
+    def is_gone(self) -> bool:
+        """Whether another file, or none, is at the place of one that the connection has open.
+
+        The database is looked at each time, its log now and then: each look costs an enqueue some percent.
+        """
+        if self._known is None:
+            return False
+        return self._known != _identity(self._path) or self._log_is_gone()
+
+    def _log_is_gone(self) -> bool:
+        now = time.monotonic()
+        if now - self._log_seen < _LOG_LOOK_SECONDS:
+            return False
+        self._log_seen = now
+        return self._known_log != _identity(self._log_path)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116  (with every group of calls)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def disconnect(connection: apsw.Connection) -> None:
+    """Closes a connection of this process."""
+    connection.close()
+    _open.pop(id(connection), None)
+
+
+def _check_not_inherited(path: str) -> None:
+    """Refuses a file that this process inherited open: SQLite would take the parent's locks for its own."""
+    this = process()
+    if any(file == path and owner != this for owner, file in list(_open.values()) if file):
+        raise StoreError(
+            f"{path} was in use when this process was forked, so it cannot be used in it: "
+            "fork before the app is first used, or close the app before the fork"
+        )
 
 
 def pending(path: str) -> list[str]:
     """The steps that `migrate` would take on this file; nothing is changed, nor made."""
-    migrations = load_migrations(PACKAGE)
     if not Path(path).exists():
-        return [name for _, name, _ in migrations]
+        return [name for _, name, _ in schema.migrations()]
     try:
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-        connection.set_busy_handler(_BusyHandler())
-        with contextlib.closing(connection), _transaction(connection, "BEGIN"):
-            found = _version(connection, path)
+        connection.set_busy_handler(_BusyHandler(path))
+        with contextlib.closing(connection), schema.transaction(connection, "BEGIN"):
+            return [name for name, _ in schema.missing(connection, path)]
     except apsw.Error as error:
-        raise translated(error, path) from error
-    return [name for name, _ in _missing(found, path, migrations)]
-
-
-def migrate(connection: apsw.Connection, path: str) -> list[str]:
-    """Brings the schema up to this version under the write lock; names the steps taken."""
-    migrations = load_migrations(PACKAGE)
-    newest = migrations[-1][0]
-    try:
-        if int(connection.pragma("user_version")) == newest:
-            return []
-        with _transaction(connection, "BEGIN IMMEDIATE"):
-            steps = _missing(_version(connection, path), path, migrations)
-            for _, text in steps:
-                connection.execute(text)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {newest}")
-    except apsw.Error as error:
-        raise translated(error, path) from error
-    return [name for name, _ in steps]
-
-
-def _missing(found: int, path: str, migrations: list[tuple[int, str, str]]) -> list[tuple[str, str]]:
-    newest = migrations[-1][0]
-    if found > newest:
-        raise StoreTooNew(
-            f"{path} was made by a newer version of Holdfast (schema {found}, this version knows {newest}); "
-            "upgrade with: pip install --upgrade holdfast"
-        )
-    return [(name, text) for number, name, text in migrations if number > found]
-
-
-def _version(connection: apsw.Connection, path: str) -> int:
-    """The version of the schema, 0 for a new file; inside a transaction, since others may be at it."""
-    version = int(connection.pragma("user_version"))
-    foreign = int(connection.pragma("application_id")) != APPLICATION_ID
-    if foreign and (version or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()):
-        raise BadUrl(f"{path} is a database of another program; choose a new file, such as sqlite:///holdfast.db")
-    return version
+        raise translated(error, path, opening=True) from error
 
 
 def _write_ahead(connection: apsw.Connection) -> None:
@@ -108,29 +150,25 @@ def _write_ahead(connection: apsw.Connection) -> None:
             return
 
 
-@contextlib.contextmanager
-def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
 class _BusyHandler:
     """Asks again after a millisecond or so: SQLite's own handler sleeps up to 100 ms, unfairly."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self._path = path
         self._deadline = 0.0
+        self._warn_at = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
             self._deadline = now + BUSY_LIMIT_SECONDS
+            self._warn_at = now + BUSY_WARN_SECONDS
         if now > self._deadline:
             return False
+        if now > self._warn_at:
+            self._warn_at = math.inf
+            _log.warning(
+                "%s: another program has held its write lock for %g s; still waiting", self._path, BUSY_WARN_SECONDS
+            )
         time.sleep(0.0003 if tries < 10 else 0.0015)
         return True

@@ -1,4 +1,4 @@
-"""What an operation works with: a connection inside a transaction, the time, and the bells to ring after it."""
+"""What an operation works with: a connection inside a transaction, the time, and the wake-ups to send after it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
 from holdfast.core.priority import AGED_STEP_MS
+from holdfast.core.retry import DEAD_LETTER_TTL_MS, DEFAULT_POLICY, RESULT_TTL_MS, RunPolicy
 from holdfast.errors import StaleEpoch
-from holdfast.stores.contract import UPKEEP_DUTY
-from holdfast.stores.sqlite.connection import PACKAGE
+from holdfast.stores.contract import MAINTENANCE, MAX_BATCH, MAX_RESERVE_BYTES
+from holdfast.stores.sqlite.schema import PACKAGE
 from holdfast.stores.sqltext import load_statements
 
+#: As long as what a claim and its end write into the row of a task.
+_ROOM_BYTES: Final = 136
 #: Every statement of this store, by name.
 SQL: Final = load_statements(
     PACKAGE,
-    "path.sql",
-    "keeping.sql",
-    "upkeep.sql",
-    "schedules.sql",
+    "tasks.sql",
+    "maintenance.sql",
     "documents.sql",
-    "looking.sql",
-    "partitions.sql",
-    usual_step_ms=str(AGED_STEP_MS),
+    "queries.sql",
+    default_step_ms=str(AGED_STEP_MS),
+    result_ttl_ms=str(RESULT_TTL_MS),
+    dead_letter_ttl_ms=str(DEAD_LETTER_TTL_MS),
+    room_bytes=str(_ROOM_BYTES),
+    small_payload_bytes=str(MAX_RESERVE_BYTES // MAX_BATCH),
     # What a level of priority is worth in the queue of the task at hand.
-    step=f"coalesce((SELECT step_ms FROM steps WHERE steps.queue = tasks.queue), {AGED_STEP_MS})",  # noqa: S608
+    step=f"coalesce((SELECT step_ms FROM queues WHERE queues.queue = tasks.queue), {AGED_STEP_MS})",  # noqa: S608
 )
 
 _policy_decoder = msgspec.json.Decoder(RunPolicy)
@@ -38,12 +41,12 @@ _json_encoder = msgspec.json.Encoder()
 class Transaction:
     """One transaction; operations of the same group share it."""
 
-    __slots__ = ("bells", "connection", "now_ms")
+    __slots__ = ("connection", "now_ms", "wakeups")
 
     def __init__(self, connection: apsw.Connection, now_ms: int) -> None:
         self.connection = connection
         self.now_ms = now_ms
-        self.bells: set[str] = set()
+        self.wakeups: set[str] = set()
 
     def run(self, name: str, bindings: Any = None) -> apsw.Cursor:
         """Executes a statement by its name."""
@@ -67,14 +70,14 @@ class Transaction:
         return self.connection.executemany(SQL[name], bindings).fetchall()
 
     def epoch(self) -> int:
-        """The epoch of the upkeep's owner, 0 before there was one."""
-        return self.value("epoch", (UPKEEP_DUTY,)) or 0
+        """The epoch of the leader of the maintenance, 0 before there was one."""
+        return self.value("epoch", (MAINTENANCE,)) or 0
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuses the upkeep of a process that no longer owns it."""
+        """Refuses the maintenance of a process that is not the leader any more."""
         current = self.epoch()
         if epoch != current:
-            raise StaleEpoch(f"upkeep belongs to epoch {current} now, this call is of epoch {epoch}")
+            raise StaleEpoch(f"the leader of the maintenance has epoch {current} now, this call is of epoch {epoch}")
 
 
 def policy_text(policy: RunPolicy) -> str | None:
