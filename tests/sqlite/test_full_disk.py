@@ -16,9 +16,11 @@ from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
 from holdfast.core.task import Claimed, NewTask, State
 from holdfast.errors import StoreFull
-from holdfast.stores.contract import Reserve, Store
+from holdfast.stores import documents
+from holdfast.stores.contract import MAINTENANCE, Reserve, Retention, Store
 from holdfast.stores.open import open_store
-from holdfast.testing.kit import every_minute, next_version
+from holdfast.testing.clock import SteppedClock
+from holdfast.testing.kit.kit import every_minute, next_version
 
 IDS = IdSource(SystemClock().now_ms, os.urandom)
 
@@ -104,19 +106,19 @@ def test_new_tasks_are_taken_again_once_there_is_space(small_disk: Path) -> None
     asyncio.run(scenario())
 
 
-def test_a_full_disk_refuses_a_tick_as_a_whole_and_lets_its_schedule_be_paused(small_disk: Path) -> None:
+def test_a_full_disk_refuses_an_occurrence_as_a_whole_and_lets_its_schedule_be_paused(small_disk: Path) -> None:
     async def scenario() -> None:
         store = open_store(f"sqlite:///{small_disk}/holdfast.db")
         schedule, task = every_minute(next_at_ms=1), a_task()
-        await store.put_schedule("nightly", schedule, 0)
+        await documents.put_schedule(store, "nightly", schedule, 0)
         await fill(store)
         with pytest.raises(StoreFull):
-            await store.put_schedule("nightly", next_version(schedule, next_at_ms=2), 1, [task])
-        assert await store.schedule("nightly") == schedule
+            await documents.put_schedule(store, "nightly", next_version(schedule, next_at_ms=2), 1, [task])
+        assert await documents.schedule(store, "nightly") == schedule
         assert await store.get([task.task_id]) == [None]
-        assert await store.put_schedule("nightly", next_version(schedule, paused=True, next_at_ms=None), 1)
+        assert await documents.put_schedule(store, "nightly", next_version(schedule, paused=True, next_at_ms=None), 1)
         await asyncio.to_thread(resize, small_disk, "64m")
-        assert await store.put_schedule("nightly", every_minute(next_at_ms=2, version=3), 2, [task])
+        assert await documents.put_schedule(store, "nightly", every_minute(next_at_ms=2, version=3), 2, [task])
         assert [found.state for found in await store.get([task.task_id]) if found] == [State.READY]
         await store.close()
 
@@ -132,5 +134,45 @@ def test_a_second_process_finds_everything_that_was_acknowledged(small_disk: Pat
         assert all(found)
         await writer.close()
         await reader.close()
+
+    asyncio.run(scenario())
+
+
+async def _prune(store: Store) -> int:
+    """What the leader does all the time."""
+    leads = await store.lead(MAINTENANCE, "leader", 5_000)
+    assert leads.held
+    pruned = 0
+    while some := await store.prune(leads.epoch, Retention(), 500):
+        pruned += some
+    return pruned
+
+
+@pytest.mark.parametrize("result_bytes", [8, 1_000])
+def test_a_full_disk_makes_room_by_itself(small_disk: Path, result_bytes: int) -> None:
+    """Results of a minute ago go for what is new, also when settlements have used up all that was kept back."""
+
+    async def scenario() -> None:
+        clock = SteppedClock()
+        store = open_store(f"sqlite:///{small_disk}/holdfast.db", clock=clock)
+        result, left, refused = b'"%s"' % (b"x" * result_bytes), len(await fill(store)), 0
+        running: list[Claimed] = []
+        while left:
+            try:
+                running = running or await claim(store, 20)
+                verdicts = await store.apply([lifecycle.ack(task.task_id, task.token, result) for task in running])
+                assert all(verdict.applied for verdict in verdicts)
+                left, running = left - len(running), []
+            except StoreFull:
+                refused += 1
+                assert refused < 100, f"no room for the last {left} tasks"
+                clock.advance(61_000)
+                await _prune(store)
+        clock.advance(61_000)
+        await _prune(store)
+        (answer,) = await store.enqueue([a_task()])
+        assert answer.created
+        assert len(await fill(store)) > 100
+        await store.close()
 
     asyncio.run(scenario())

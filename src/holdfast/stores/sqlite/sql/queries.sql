@@ -1,4 +1,4 @@
--- Looking: nothing here changes anything.
+-- Queries: nothing here changes anything.
 
 -- name: task
 SELECT t.task_id, t.type, t.queue, t.state, t.priority, t.attempt, t.deliveries, t.created_at_ms, t.run_at_ms,
@@ -12,12 +12,13 @@ SELECT delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error
 FROM attempts WHERE seq = ? ORDER BY delivery
 
 -- name: count_ready
-SELECT queue, {ready}, count(*), min(rank + priority * {usual_step_ms}) FROM tasks WHERE state = {ready} GROUP BY queue
+SELECT queue, {ready}, count(*), min(rank + priority * {default_step_ms}) FROM tasks WHERE state = {ready} GROUP BY queue
 
 -- name: oldest_by_step
 -- Apart from the others: a look at the step of every task would make their count slower by a third.
 SELECT queue, min(rank + priority * step_ms)
-FROM steps CROSS JOIN tasks INDEXED BY ready USING (queue) WHERE state = {ready} GROUP BY queue
+FROM queues CROSS JOIN tasks INDEXED BY ready USING (queue)
+WHERE step_ms <> {default_step_ms} AND state = {ready} GROUP BY queue
 
 -- name: count_rest
 SELECT queue, state, count(*) FROM tasks WHERE state IN ({scheduled}, {retry_pending}) GROUP BY queue, state
@@ -26,13 +27,10 @@ SELECT queue, state, count(*) FROM tasks WHERE state = {claimed} GROUP BY queue,
 UNION ALL
 SELECT queue, state, count(*) FROM tasks WHERE state = {blocked} GROUP BY queue, state
 UNION ALL
-SELECT queue, state, count(*) FROM tasks WHERE finished_at_ms IS NOT NULL GROUP BY queue, state
+SELECT queue, state, count(*) FROM tasks WHERE delete_at_ms IS NOT NULL GROUP BY queue, state
 
--- name: steps
-SELECT queue, step_ms FROM steps
+-- name: queues
+SELECT queue, paused, step_ms FROM queues
 
 -- name: workers
 SELECT record, started_at_ms, seen_at_ms, expires_at_ms FROM workers ORDER BY worker_id
-
--- name: discards
-SELECT task_id, type, queue, payload, reason, discarded_at_ms, error FROM discards ORDER BY seq DESC LIMIT ?
