@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
+import pytest
+
 from holdfast.clock import SystemClock
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
@@ -15,17 +17,20 @@ from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
 from tests.servers.redis_server import RedisServer
 
+pytestmark = pytest.mark.alone
+
 IDS = IdSource(SystemClock().now_ms, os.urandom)
 LEASE_MS = 2_000
+DAY_MS = 86_400_000
 
 
 def a_task() -> NewTask:
     return NewTask(task_id=IDS.task_id(), type="work", queue="default", payload=b"{}")
 
 
-async def claim(store: Store) -> Claimed:
+async def claim(store: Store, lease_ms: int = LEASE_MS) -> Claimed:
     shares = [QueueShare("default", 1)]
-    request = Reserve(claim_id=IDS.claim_id(), worker_id="w", shares=shares, max_tasks=1, lease_ms=LEASE_MS)
+    request = Reserve(claim_id=IDS.claim_id(), worker_id="w", shares=shares, max_tasks=1, lease_ms=lease_ms)
     (task,) = (await store.reserve(request)).tasks
     return task
 
@@ -36,15 +41,43 @@ def test_claims_get_one_lease_of_grace_after_a_restart(durable_server: RedisServ
         store = open_store(durable_server.url, clock=clock)
         await store.enqueue([a_task()])
         task = await claim(store)
-        assert await store.expired() == []
+        assert (await store.expired()).claims == []
         await asyncio.to_thread(durable_server.kill)
         clock.advance(LEASE_MS + 1)  # Nobody could renew meanwhile.
         await asyncio.to_thread(durable_server.start)
-        assert await store.expired() == []
+        assert (await store.expired()).claims == []
         clock.advance(LEASE_MS - 1)
-        assert await store.expired() == []
+        assert (await store.expired()).claims == []
         clock.advance(1)
-        assert [lapsed.task_id for lapsed in await store.expired()] == [task.task_id]
+        assert [claim.task_id for claim in (await store.expired()).claims] == [task.task_id]
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_long_lease_delays_nobody_else_after_a_restart(durable_server: RedisServer) -> None:
+    async def scenario() -> None:
+        clock = SteppedClock()
+        store = open_store(durable_server.url, clock=clock)
+        await store.enqueue([a_task() for _ in range(4)])
+        settled, held, usual, short = [await claim(store, ms) for ms in (DAY_MS, DAY_MS, 30_000, LEASE_MS)]
+        await store.apply([lifecycle.ack(settled.task_id, settled.token)])
+        assert (await store.expired()).claims == []
+        await asyncio.to_thread(durable_server.kill)
+        clock.advance(DAY_MS + 1)
+        await asyncio.to_thread(durable_server.start)
+        expected: dict[int, list[str]] = {
+            0: [],
+            LEASE_MS: [short.task_id],
+            30_000: [usual.task_id],
+            DAY_MS: [held.task_id],
+        }
+        began_ms = clock.now_ms()
+        for after_ms, task_ids in expected.items():
+            clock.advance(began_ms + after_ms - clock.now_ms())
+            expired = (await store.expired(limit=1)).claims
+            assert [each.task_id for each in expired] == task_ids
+            await store.apply([lifecycle.release(each.task_id, each.token) for each in expired])
         await store.close()
 
     asyncio.run(scenario())

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.core import lifecycle
-from holdfast.core.policy import RunPolicy
-from holdfast.stores.contract import Retention
-from holdfast.testing.kit import Kit, ack
+from holdfast.core.retry import RunPolicy
+from holdfast.testing.kit.kit import KEEP_NOTHING, Kit, ack
 from tests.redis.test_memory_pressure import Harness
 from tests.servers.redis_server import RedisServer
 
@@ -47,7 +46,7 @@ def test_deadlines_of_tasks_that_have_begun_are_passed_over_and_forgotten(redis_
         await kit.apply(lifecycle.cancel((await kit.enqueue(1, policy=SOON))[0]))
         kit.clock.advance(1_000)
         # In the order of their deadlines, the ones that have begun come first.
-        assert len(await kit.store.overdue(10)) == 5
+        assert len((await kit.store.expired(10)).unstarted) == 5
         assert kept(redis_server) == 5
 
     run(redis_server, scenario)
@@ -62,7 +61,7 @@ def test_pruned_and_discarded_tasks_take_their_deadlines_along(redis_server: Red
         await kit.apply(lifecycle.discard(dead, "not needed"))
         assert kept(redis_server) == 1
         kit.clock.advance(2_000)
-        assert await kit.prune(Retention(succeeded_ms=1_000)) == 1
+        assert await kit.prune(KEEP_NOTHING) == 1
         assert kept(redis_server) == 0
         assert int(redis_server.command("ZCARD", "{hf:0}/all")) == 0
 

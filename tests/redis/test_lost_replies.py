@@ -14,11 +14,12 @@ from holdfast.clock import SystemClock
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
 from holdfast.core.partitions import first_map
-from holdfast.core.schedule import Call, Schedule, Timing
+from holdfast.core.schedule.record import Call, Schedule, Timing
 from holdfast.core.task import NewTask, State
+from holdfast.stores import documents
 from holdfast.stores.contract import Reserve
-from holdfast.stores.redis.clients import Word
-from holdfast.stores.redis.link import RedisLink
+from holdfast.stores.redis.connection import Word
+from holdfast.stores.redis.link import Link
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.redis.urls import parse_redis_url
@@ -27,7 +28,7 @@ from tests.servers.redis_server import RedisServer
 IDS = IdSource(SystemClock().now_ms, os.urandom)
 
 
-class LosesEveryFirstReply(RedisLink):
+class LosesEveryFirstReply(Link):
     """Makes every call twice, as if the first reply had been lost."""
 
     async def calls(
@@ -63,17 +64,17 @@ def test_a_reserve_whose_reply_was_lost_claims_no_more_than_asked_for(redis_serv
     asyncio.run(scenario())
 
 
-def test_a_schedule_whose_reply_was_lost_ticks_once(redis_server: RedisServer) -> None:
+def test_a_schedule_whose_reply_was_lost_fires_once(redis_server: RedisServer) -> None:
     async def scenario() -> None:
         store = a_store(redis_server)
         first = Schedule(name="s", timing=Timing(every_ms=1_000), call=Call(type="t", queue="q"), next_at_ms=1_000)
-        assert await store.put_schedule("s", first, 0)
-        tick = NewTask(task_id=IDS.task_id(), type="t", queue="q", payload=b"{}")
-        assert await store.put_schedule("s", replace(first, next_at_ms=2_000, version=2), 1, [tick])
+        assert await documents.put_schedule(store, "s", first, 0)
+        occurrence = NewTask(task_id=IDS.task_id(), type="t", queue="q", payload=b"{}")
+        assert await documents.put_schedule(store, "s", replace(first, next_at_ms=2_000, version=2), 1, [occurrence])
         [counts] = await store.counts()
         assert counts.states == {State.READY: 1}
-        assert await store.put_schedule("s", None, 2)
-        assert await store.schedule("s") is None
+        assert await documents.put_schedule(store, "s", None, 2)
+        assert await documents.schedule(store, "s") is None
         await store.close()
 
     asyncio.run(scenario())
@@ -83,7 +84,7 @@ def test_a_map_whose_reply_was_lost_is_the_new_one(redis_server: RedisServer) ->
     async def scenario() -> None:
         store = a_store(redis_server)
         new = first_map(("redis://one", "redis://two"))
-        assert await store.put_partition_map(new) == new == await store.partition_map()
+        assert await documents.put_partition_map(store, new) == new == await documents.partition_map(store)
         await store.close()
 
     asyncio.run(scenario())

@@ -10,9 +10,10 @@ import pytest
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
-from holdfast.testing.conformance import CASES, run_case
-from holdfast.testing.conformance.registry import Case
+from holdfast.testing.kit.conformance import CASES, run_case
+from holdfast.testing.kit.conformance.registry import Case
 from tests.servers.shared import shared_cluster
+from tests.stores.sampling import sampled
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,6 +38,6 @@ class PartitionedClusterHarness:
         shared_cluster("redis").flush()
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", sampled(CASES, first=5))
 def test_promise_is_kept_over_the_partitions_of_a_cluster(case: Case) -> None:
     asyncio.run(run_case(case, PartitionedClusterHarness))

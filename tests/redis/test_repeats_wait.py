@@ -12,10 +12,11 @@ from holdfast.clock import SystemClock
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
 from holdfast.core.partitions import PartitionMap, first_map
-from holdfast.core.schedule import Call, Schedule, Timing
+from holdfast.core.schedule.record import Call, Schedule, Timing
 from holdfast.core.task import NewTask
 from holdfast.errors import DurabilityUnknown, StoreUnavailable
-from holdfast.stores.contract import Reserve, Store
+from holdfast.stores import documents
+from holdfast.stores.contract import MAINTENANCE, Reserve, Store
 from holdfast.stores.open import open_store
 from tests.servers.flavours import FAST, FLAVOURS, Flavour
 from tests.servers.replicas import Replicas
@@ -23,7 +24,7 @@ from tests.support import eventually
 
 IDS = IdSource(SystemClock().now_ms, os.urandom)
 TASK = NewTask(task_id=IDS.task_id(), type="work", queue="default", payload=b"{}")
-TICK = NewTask(task_id=IDS.task_id(), type="work", queue="default", payload=b"{}", request_id="nightly:1")
+OCCURRENCE = NewTask(task_id=IDS.task_id(), type="work", queue="default", payload=b"{}", request_id="nightly:1")
 SCHEDULE = Schedule(name="nightly", timing=Timing(every_ms=1_000), call=Call(type="work"), next_at_ms=1)
 RESERVE = Reserve(
     claim_id=IDS.claim_id(), worker_id="w", shares=[QueueShare("default", 1)], max_tasks=1, lease_ms=60_000
@@ -33,14 +34,14 @@ MAP: PartitionMap = first_map(("redis://one", "redis://two"))
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "enqueue": lambda store: store.enqueue([TASK]),
     "reserve": lambda store: store.reserve(RESERVE),
-    "keep": lambda store: store.keep("key", b"1", 60_000, None),
-    "hold_duty": lambda store: store.hold_duty("upkeep", "w", 60_000),
-    "tick": lambda store: store.put_schedule("nightly", SCHEDULE, 0, [TICK]),
-    "put_schedule": lambda store: store.put_schedule("nightly", SCHEDULE, 0),
-    "remove_schedule": lambda store: store.put_schedule("nightly", None, 1),
-    "put_document": lambda store: store.put_document("token", "a", b"{}", 0),
-    "remove_document": lambda store: store.put_document("token", "a", None, 1),
-    "put_partition_map": lambda store: store.put_partition_map(MAP),
+    "keep": lambda store: documents.keep(store, "key", b"1", 60_000, None),
+    "lead": lambda store: store.lead(MAINTENANCE, "w", 60_000),
+    "put_tasks": lambda store: documents.put_schedule(store, "nightly", SCHEDULE, 0, [OCCURRENCE]),
+    "put_schedule": lambda store: documents.put_schedule(store, "nightly", SCHEDULE, 0),
+    "remove_schedule": lambda store: documents.put_schedule(store, "nightly", None, 1),
+    "put_document": lambda store: documents.put(store, "token", "a", b"{}", 0),
+    "remove_document": lambda store: documents.put(store, "token", "a", None, 1),
+    "put_partition_map": lambda store: documents.put_partition_map(store, MAP),
 }
 
 
@@ -71,9 +72,9 @@ def test_a_repeat_is_no_safer_than_the_replicas_are(servers: Replicas, name: str
         before = open_store(servers.url)
         await before.enqueue([TASK] if name == "reserve" else [])
         if name == "remove_schedule":
-            await before.put_schedule("nightly", SCHEDULE, 0)
+            await documents.put_schedule(before, "nightly", SCHEDULE, 0)
         if name == "remove_document":
-            await before.put_document("token", "a", b"{}", 0)
+            await documents.put(before, "token", "a", b"{}", 0)
         await before.close()
         _wait_until_in_step(servers)
         servers.replicas[0].freeze()

@@ -8,12 +8,13 @@ import threading
 from collections.abc import Iterator
 from itertools import count
 
+import hiredis
 import pytest
-from redis.connection import Connection
 
 from holdfast import Holdfast
-from holdfast.core.task import State
+from holdfast.core.task import NewTask, State
 from holdfast.errors import DurabilityUnknown
+from holdfast.stores.redis.connection import Command, SyncSocket
 from holdfast.stores.redis.store import RedisStore
 from tests.servers.proxy import FaultProxy, LineFaults
 from tests.servers.redis_server import RedisServer
@@ -57,9 +58,9 @@ def long_way(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
     whole = RedisStore.enqueue
 
-    async def noted(self: RedisStore, tasks: list[object]) -> object:
+    async def noted(self: RedisStore, tasks: list[object], *, map_version: int = 0) -> object:
         calls.append(len(tasks))
-        return await whole(self, tasks)  # type: ignore[arg-type]
+        return await whole(self, tasks, map_version=map_version)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RedisStore, "enqueue", noted)
     return calls
@@ -149,17 +150,38 @@ def test_a_forked_child_has_connections_of_its_own(producer: Producer) -> None:
 def test_an_interrupted_call_leaves_no_reply_for_the_next(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     producer.enqueue(0)
     producer.enqueue(0)
-    whole = Connection.read_response
+    whole = SyncSocket._exchange
     turns = count()
 
-    def interrupted_once(self: Connection) -> object:
+    def interrupted_once(self: SyncSocket, command: Command) -> object:
         if next(turns) == 0:
-            self.disconnect()  # type: ignore[no-untyped-call]  # as redis-py does after every error
+            self._socket.sendall(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]
             raise KeyboardInterrupt
-        return whole(self)
+        return whole(self, command)
 
-    monkeypatch.setattr(Connection, "read_response", interrupted_once)
+    monkeypatch.setattr(SyncSocket, "_exchange", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
         producer.enqueue(1)
     ids = {producer.enqueue(number) for number in range(5)}
     assert producer.waiting() == len(ids) + 3
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_frozen_server_ends_the_try_and_no_reply_is_mixed_up(tls: bool, long_way: list[int]) -> None:
+    with RedisServer(tls=tls) as server:
+        query = f"?ca={server.certificates.authority}" if server.certificates else ""
+        producer = Producer(server.url + query)
+        producer.enqueue(0)
+        producer.enqueue(1)
+        assert long_way == [1]
+        enqueue_now = producer.app.store.capabilities.enqueue_now
+        assert enqueue_now is not None
+        task = NewTask(task_id=producer.enqueue(2)[:-1] + "x", type="t", queue="default", payload=b"{}")
+        server.freeze()
+        try:
+            assert enqueue_now([task]) is None
+        finally:
+            server.thaw()
+        ids = {producer.enqueue(number) for number in range(5)}
+        assert producer.waiting() in {len(ids) + 3, len(ids) + 4}
+        producer.app.close()

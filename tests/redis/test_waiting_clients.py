@@ -7,11 +7,12 @@ import logging
 import pytest
 from chaos.waiting import measure, server_for
 
+pytestmark = [pytest.mark.alone, pytest.mark.long]
+
 CLIENTS = 1_000
 TASKS = 400
 
 
-@pytest.mark.slow
 def test_one_task_wakes_one_of_a_thousand() -> None:
     with server_for(CLIENTS) as server:
         # They wait for longer than the test takes, so that whoever looks was woken.

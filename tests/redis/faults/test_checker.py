@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from chaos.checker import Evidence, check
-from chaos.journal import Journal, Order, Violation, around
+from chaos.journal import Journal, Order, Pace, Violation, around
 from chaos.report import Report
 from chaos.snapshot import Snapshot
 from chaos.tasks import DELAY_MS
@@ -165,6 +165,41 @@ def a_late_ack_was_accepted(evidence: Evidence) -> None:
     evidence.journal.violated("R5 fencing", "late ack was accepted", FIRST)
 
 
+def is_a_neighbour_that_lost_its_claim(evidence: Evidence) -> None:
+    evidence.journal.orders["r2"].kind = "neighbour"
+    evidence.runs.append(Run(1_000.5, SECOND, "1.1.y", 1, 9, 2))
+
+
+def lost_a_claim_that_nothing_endangered(evidence: Evidence) -> None:
+    evidence.spares_claims = True
+
+
+def is_poison_that_ended_otherwise(evidence: Evidence) -> None:
+    evidence.journal.orders["r1"].kind = "raises_a_long_chain"
+    evidence.journal.orders["r1"].ends = frozenset({State.DEAD_LETTERED})
+
+
+def was_to_wait_for_half_an_hour(evidence: Evidence) -> None:
+    evidence.journal.orders["r1"].kind = "later"
+
+
+def ran_too_early_by_real_time(evidence: Evidence) -> None:
+    evidence.journal.steps = [500.0]
+    evidence.journal.orders["r1"].sent_at = 1_000.0 - DELAY_MS / 1_000 + 0.1
+
+
+def lost_a_slot(evidence: Evidence) -> None:
+    evidence.journal.slots = [(100, 100), (99, 100)]
+
+
+def could_not_enqueue_after_a_fork(evidence: Evidence) -> None:
+    evidence.journal.fork_failures = ["a forked producer hung for 30 s"]
+
+
+def became_slow(evidence: Evidence) -> None:
+    evidence.journal.paces = [Pace(1_000, 700, 4_000, 2_000), Pace(1_000, 690, 4_000, 2_790)]
+
+
 BROKEN: list[tuple[str, Callable[[Evidence], None]]] = [
     ("R1 loss", is_gone),
     ("R1 loss", is_dead),
@@ -187,6 +222,14 @@ BROKEN: list[tuple[str, Callable[[Evidence], None]]] = [
     ("R15 unclaimed", ran_twice_under_one_claim),
     ("R15 unclaimed", never_ran),
     ("R15 cause", ended_without_a_cause),
+    ("R17 claims", is_a_neighbour_that_lost_its_claim),
+    ("R17 claims", lost_a_claim_that_nothing_endangered),
+    ("R17 poison", is_poison_that_ended_otherwise),
+    ("R18 slots", lost_a_slot),
+    ("R19 forks", could_not_enqueue_after_a_fork),
+    ("R20 pace", became_slow),
+    ("R7 due", was_to_wait_for_half_an_hour),
+    ("R7 due", ran_too_early_by_real_time),
 ]
 
 
@@ -208,6 +251,14 @@ def test_each_rule_sees_its_fault(rule: str, breaks: Callable[[Evidence], None])
     assert rule in {violation.rule for violation in report.violations}
     with pytest.raises(AssertionError, match=r"make chaos SEED=1 COUNT=\d+ DEPLOYMENT=cluster"):
         report.check()
+
+
+def test_a_task_may_be_claimed_earlier_by_a_clock_that_was_set_back() -> None:
+    evidence = sound()
+    claims_overlap(evidence)
+    evidence.journal.steps = [999.0, 1_000.5]
+    evidence.journal.orders["r1"].sent_at = 998.0
+    assert check(evidence) == []
 
 
 def test_a_violation_shows_its_task_and_what_was_near() -> None:

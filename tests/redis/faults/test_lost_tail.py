@@ -13,6 +13,8 @@ from tests.redis.faults.app import make_app
 from tests.servers.flavours import FAST, Flavour
 from tests.servers.redis_server import RedisServer
 
+pytestmark = pytest.mark.alone
+
 TASKS = 300
 LARGE = "x" * 20_000
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from holdfast.stores.redis.link import Link, open_link
+from holdfast.stores.redis.link import Link
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.urls import parse_redis_url
 from tests.servers.callers import Callers
@@ -50,7 +50,7 @@ BROKEN: Final = script("broken", "#!lua\nreturn redis.call('HGET', KEYS[1])")
 async def linked(url: str, **options: str | int) -> AsyncIterator[Link]:
     """A link to this URL with these options."""
     query = "&".join(f"{name}={value}" for name, value in options.items())
-    link = open_link(parse_redis_url(f"{url}{'&' if '?' in url else '?'}{query}" if query else url))
+    link = Link(parse_redis_url(f"{url}{'&' if '?' in url else '?'}{query}" if query else url))
     try:
         yield link
     finally:

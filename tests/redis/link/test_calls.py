@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.link import open_link
+from holdfast.stores.redis.link import Link
 from holdfast.stores.redis.urls import parse_redis_url
 from tests.redis.link.helpers import ALL_IDS, KEY, READ, RECORD, ids_in, linked, recording
-from tests.servers.callers import in_thread, one_line
+from tests.servers.callers import in_thread, one_line, until
 from tests.servers.proxy import FaultProxy, LineFaults
 from tests.servers.redis_server import RedisServer
 from tests.support import eventually
@@ -48,6 +48,30 @@ def test_forgotten_script_is_sent_whole(any_server: RedisServer) -> None:
             any_server.command("SCRIPT", "FLUSH")
             assert await link.call(RECORD, KEY, ["b", "1"]) == b"created"
             assert any_server.command("SCRIPT", "EXISTS", RECORD.sha) == [1]
+
+    asyncio.run(scenario())
+
+
+def test_scripts_that_are_flushed_in_the_middle_of_a_pipeline_are_sent_whole(any_server: RedisServer) -> None:
+    async def scenario() -> None:
+        done = threading.Event()
+
+        def flush() -> None:
+            with any_server.client() as client:
+                while not done.is_set():
+                    client.script_flush()
+
+        async with linked(any_server.url) as link:
+            flushing = asyncio.create_task(in_thread(flush))
+            try:
+                for batch in range(50):
+                    # Long enough that the server reads other connections in between.
+                    calls = [[f"{batch}-{number}", "x" * 50_000] for number in range(20)]
+                    assert set(await link.calls(RECORD, KEY, calls)) <= {b"created", b"known"}
+            finally:
+                done.set()
+                await flushing
+            assert len(await ids_in(link)) == 1_000
 
     asyncio.run(scenario())
 
@@ -109,6 +133,38 @@ def test_frozen_server_is_given_up_after_the_deadline(redis_server: RedisServer)
     asyncio.run(scenario())
 
 
+def test_answer_that_takes_longer_than_the_deadline_is_waited_for_while_it_comes(redis_server: RedisServer) -> None:
+    async def scenario(url: str, line: FaultProxy) -> None:
+        async with linked(url, deadline="2s") as link:
+            await link.call(RECORD, KEY, ["large", "x" * 3_000_000])
+            before = line.struck.connections
+            line.strike(LineFaults(bytes_per_second=1_000_000))
+            assert len(await link.call(READ, KEY, ["large"])) == 3_000_000
+            assert line.struck.connections == before  # a try that fails ends its connection
+
+    with FaultProxy(redis_server.address) as line:
+        asyncio.run(scenario(line.url_for(redis_server.url), line))
+
+
+def test_answer_that_stops_halfway_is_given_up_after_the_deadline(redis_server: RedisServer) -> None:
+    async def scenario(url: str, line: FaultProxy) -> None:
+        async with linked(url, deadline="1s") as link:
+            await link.call(RECORD, KEY, ["large", "x" * 3_000_000])
+            line.strike(LineFaults(bytes_per_second=1_000_000))
+            replies = line.struck.replies
+            reading = asyncio.create_task(link.call(READ, KEY, ["large"]))
+            # The server does not know the script by its hash yet.
+            await until(lambda: line.struck.replies == replies + 2, "the answer is on its way")
+            line.stall()
+            with pytest.raises(StoreUnavailable, match="no answer"):
+                await reading
+            line.strike()
+            line.flow()
+
+    with FaultProxy(redis_server.address) as line:
+        asyncio.run(scenario(line.url_for(redis_server.url), line))
+
+
 def test_many_calls_share_few_connections(any_server: RedisServer) -> None:
     async def scenario() -> None:
         async with linked(any_server.url) as link:
@@ -140,7 +196,7 @@ def test_cancelled_call_leaves_no_reply_behind(redis_server: RedisServer) -> Non
 
 
 def test_two_event_loops_at_once(any_server: RedisServer) -> None:
-    link = open_link(parse_redis_url(any_server.url))
+    link = Link(parse_redis_url(any_server.url))
     meet = threading.Barrier(2)
     failures: list[BaseException] = []
 
@@ -171,7 +227,7 @@ def test_two_event_loops_at_once(any_server: RedisServer) -> None:
 
 
 def test_connections_end_with_their_event_loop(any_server: RedisServer) -> None:
-    link = open_link(parse_redis_url(any_server.url))
+    link = Link(parse_redis_url(any_server.url))
 
     async def call() -> None:
         await link.call(RECORD, KEY, ["a", "1"])
@@ -184,7 +240,7 @@ def test_connections_end_with_their_event_loop(any_server: RedisServer) -> None:
 
 
 def test_closing_ends_the_connections_of_other_loops(any_server: RedisServer) -> None:
-    link = open_link(parse_redis_url(any_server.url))
+    link = Link(parse_redis_url(any_server.url))
     called, stop = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -208,7 +264,7 @@ def test_closing_ends_the_connections_of_other_loops(any_server: RedisServer) ->
 
 
 def test_forked_child_opens_connections_of_its_own(any_server: RedisServer) -> None:
-    link = open_link(parse_redis_url(any_server.url))
+    link = Link(parse_redis_url(any_server.url))
     fork = multiprocessing.get_context("fork")
 
     def in_child(pipe: Connection) -> None:
@@ -256,16 +312,26 @@ def _clients(server: RedisServer) -> int:
 # -- the end --------------------------------------------------------------------------------------------------
 
 
-def test_closing_waits_for_calls_under_way(redis_server: RedisServer) -> None:
-    async def scenario(url: str) -> None:
+@pytest.mark.parametrize("moment", ["connecting", "between two tries"])
+def test_closing_waits_for_calls_under_way(redis_server: RedisServer, moment: str) -> None:
+    async def scenario(url: str, line: FaultProxy) -> None:
         async with linked(url) as link:
+            if moment == "connecting":
+                line.stall()
             calls = [asyncio.create_task(link.call(RECORD, KEY, [f"{number}", "1"])) for number in range(10)]
-            await asyncio.sleep(0.02)
-            await link.close()
+            if moment == "connecting":
+                await until(lambda: line.struck.connections > 0, "somebody connects")
+            else:
+                # The server does not know the script yet: each call is sent a second time, with the whole text.
+                await until(lambda: line.struck.replies > 0, "a first answer came")
+            closing = asyncio.create_task(link.close())
+            line.flow()
+            await closing
             assert await asyncio.gather(*calls) == [b"created"] * 10
 
     with FaultProxy(redis_server.address, faults=LineFaults(longest_delay_ms=50)) as line:
-        asyncio.run(scenario(line.url_for(redis_server.url)))
+        redis_server.command("SCRIPT", "FLUSH")
+        asyncio.run(scenario(line.url_for(redis_server.url), line))
 
 
 def test_closed_link_says_so(any_server: RedisServer) -> None:

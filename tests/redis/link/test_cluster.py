@@ -14,6 +14,8 @@ from tests.servers.flavours import Flavour
 from tests.servers.redis_server import RedisServer
 from tests.servers.shared import shared_cluster
 
+pytestmark = pytest.mark.alone
+
 KEYS = [f"{{hf:{number}}}" for number in range(12)]
 
 
@@ -54,6 +56,7 @@ def test_killed_master_is_replaced_under_calls(cluster: RedisCluster) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_failover_by_hand_under_calls(cluster: RedisCluster) -> None:
     async def scenario() -> None:
         async with linked(cluster.url, durability="strict", deadline="60s") as link:
@@ -100,6 +103,7 @@ def test_slot_moves_to_and_fro_under_calls(cluster: RedisCluster) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_half_moved_slot_is_waited_for(cluster: RedisCluster) -> None:
     """While keys are on two servers, a script must see neither half: it would take the other half for missing."""
 
@@ -153,6 +157,7 @@ def test_part_of_the_cluster_is_enough_to_find_the_rest(redis_cluster: RedisClus
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_lost_master_does_not_stop_the_others(redis_cluster: RedisCluster) -> None:
     async def scenario() -> None:
         lost = redis_cluster.master_of(KEY)

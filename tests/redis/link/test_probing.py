@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.stores.contract import Finding
-from holdfast.stores.redis.probing import probe
+from holdfast.stores.redis.doctor import probe
 from tests.redis.link.helpers import linked
 from tests.servers.cluster import RedisCluster
 from tests.servers.flavours import DURABLE, FAST

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.stores.redis.routes import SentinelRoute
+from holdfast.stores.redis.topology import SentinelRoute
 from holdfast.stores.redis.urls import parse_redis_url
 from tests.redis.link.helpers import KEY, RECORD, ids_in, linked, recording
 from tests.servers.callers import in_thread, until
@@ -15,6 +15,8 @@ from tests.servers.redis_server import RedisServer
 from tests.servers.sentinels import Sentinels
 from tests.servers.shared import shared_sentinels
 from tests.support import eventually
+
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture
@@ -40,6 +42,7 @@ def test_killed_master_is_replaced_under_calls(sentinels: Sentinels) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_failover_by_hand_under_calls(sentinels: Sentinels) -> None:
     async def scenario() -> None:
         async with linked(sentinels.url, durability="replicated", deadline="60s") as link:
@@ -70,6 +73,7 @@ def test_frozen_master_is_left_behind(redis_sentinels: Sentinels) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_some_sentinels_may_be_away(redis_sentinels: Sentinels) -> None:
     async def scenario() -> None:
         redis_sentinels.sentinels[0].kill()

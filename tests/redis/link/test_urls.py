@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadUrl
-from holdfast.stores.redaction import hidden
 from holdfast.stores.redis.urls import Address, parse_redis_url
+from holdfast.stores.urls import hidden
 
 
 def test_plain_url_with_defaults() -> None:
@@ -70,6 +70,7 @@ def test_cluster_has_many_hosts(scheme: str, tls: bool) -> None:
         ("redis://host..example", "that host cannot be"),
         ("redis://a,b", "more than one host"),
         ("redis+sentinel://a:1", "the name of the service is missing"),
+        ("redis://%2Ftmp%2Fredis.sock", "a unix socket, over which Redis is not reached here"),
         ("redis+cluster://a:1/2", "a cluster has one database only"),
         ("redis:localhost", "is not a Redis URL"),
         ("redix://localhost", "is not a Redis URL"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from redis.exceptions import AskError, MovedError, ResponseError
 
@@ -12,6 +14,8 @@ from tests.servers.redis_server import RedisServer
 from tests.servers.replicas import Replicas
 from tests.servers.sentinels import SERVICE, Sentinels
 from tests.support import eventually
+
+pytestmark = [pytest.mark.alone, pytest.mark.long]
 
 
 def write_safely(server: RedisServer, key: str, value: str) -> None:
@@ -53,8 +57,19 @@ def test_sentinels_promote_when_the_master_is_killed(redis_sentinels: Sentinels)
     assert redis_sentinels.master.command("GET", "a") == "1"
     redis_sentinels.heal()
     # It comes back as the master that it was, until the Sentinels have told it otherwise.
-    eventually(lambda: old.command("ROLE")[0] == "slave", 30)
-    write_safely(redis_sentinels.master, "b", "2")
+    eventually(lambda: old.command("ROLE")[0] == "slave", 60)
+    write_safely(redis_sentinels.wait_until_whole().master, "b", "2")
+
+
+def test_sentinels_that_stood_still_act_soon(redis_sentinels: Sentinels) -> None:
+    for sentinel in redis_sentinels.sentinels:
+        sentinel.freeze()
+    longer_than_a_sentinel_trusts_its_clock = time.monotonic() + 3
+    eventually(lambda: time.monotonic() > longer_than_a_sentinel_trusts_its_clock)
+    for sentinel in redis_sentinels.sentinels:
+        sentinel.thaw()
+    old = redis_sentinels.kill_master()
+    assert redis_sentinels.heal().master is not old
 
 
 def test_sentinels_fail_over_when_told(redis_sentinels: Sentinels) -> None:

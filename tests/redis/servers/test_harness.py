@@ -6,7 +6,7 @@ import asyncio
 import secrets
 
 from holdfast.core.ids import IdSource
-from holdfast.core.policy import DEFAULT_POLICY
+from holdfast.core.retry import DEFAULT_POLICY
 from holdfast.core.task import NewTask
 from holdfast.stores.contract import Store
 from tests.servers.cluster import RedisCluster

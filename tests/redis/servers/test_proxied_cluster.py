@@ -15,6 +15,8 @@ from tests.servers.proxied_cluster import ProxiedCluster
 from tests.servers.proxy import LineFaults
 from tests.support import eventually
 
+pytestmark = [pytest.mark.alone, pytest.mark.long]
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ProxiedCluster]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +17,8 @@ import redis
 from tests.servers.loopback import HOST
 from tests.servers.proxy import FaultProxy, LineFaults
 from tests.servers.redis_server import RedisServer
-from tests.servers.resp import Frames, command_of
+from tests.servers.resp import Frames, RespWire, command_of
+from tests.servers.wire import AnyWire, Wire
 from tests.support import eventually
 
 
@@ -154,6 +156,29 @@ def test_dead_line_holds_everything_up(line: FaultProxy, redis_server: RedisServ
         assert redis_server.command("GET", "a") == "1"
         line.flow()
         assert eventually(client.ping)
+
+
+@pytest.mark.parametrize("wire", [RespWire, AnyWire])
+def test_narrow_line_takes_its_time_and_loses_nothing(redis_server: RedisServer, wire: type[Wire]) -> None:
+    value = "x" * 300_000
+    with FaultProxy(redis_server.address, wire=wire) as line, client_of(line) as client:
+        client.ping()
+        line.strike(LineFaults(bytes_per_second=1_000_000))
+        begun = time.monotonic()
+        assert client.set("a", value)
+        assert time.monotonic() - begun >= 0.3
+        begun = time.monotonic()
+        assert client.get("a") == value
+        assert time.monotonic() - begun >= 0.3
+
+
+def test_narrow_line_is_shared_by_all_connections(line: FaultProxy) -> None:
+    with client_of(line) as client, ThreadPoolExecutor(3) as threads:
+        client.set("a", "x" * 100_000)
+        line.strike(LineFaults(bytes_per_second=1_000_000))
+        begun = time.monotonic()
+        assert [len(value) for value in threads.map(client.get, ["a"] * 3)] == [100_000] * 3
+        assert time.monotonic() - begun >= 0.3
 
 
 def test_server_that_is_gone_breaks_the_line(line: FaultProxy, redis_server: RedisServer) -> None:

@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- One stretch of a search, newest first.
 -- ARGV: now, limit, before (a number of arrival or ''), query (msgpack: [states or nil, queue, type, worker_id, error_type])
--- Reply: {where to go on or '', {id, number of arrival}…}
+-- Reply: {where to go on or '', how many were looked at, {id, number of arrival}…}
 -- include: common
 local limit, before = tonumber(ARGV[2]), ARGV[3]
 local states, queue, type, worker_id, error_type = unpack(cmsgpack.unpack(ARGV[4]), 1, 5)
--- How many tasks are looked at in one call, and how many of a rare state are sorted.
-local STRETCH, FEW = 2000, 5000
+-- How many tasks are looked at in one call, and how many claims are sorted.
+local STRETCH, FEW = {find_tasks}, 1000
 local wanted
 if states then
   wanted = {}
@@ -24,45 +24,49 @@ local function fits(id)
     and (not worker_id or (f[4] == worker_id and f[1] == {claimed})) and (not error_type or last_error(id) == error_type)
 end
 
--- States whose members stand together and are few: sorting them beats walking past everything else.
-local function few_of(states)
-  local ids = {}
+local found, more = {}, false
+-- The next tasks of a set that is ordered by arrival.
+local function add_stretch(key)
+  local from = before == '' and '+inf' or '(' .. before
+  local stretch = redis.call('ZRANGE', key, from, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, STRETCH, 'WITHSCORES')
+  for n = 1, #stretch, 2 do found[#found + 1] = {stretch[n], tonumber(stretch[n + 1])} end
+  more = more or #stretch == 2 * STRETCH
+end
+
+local function add_claims()
+  local ids = redis.call('ZRANGE', base .. '/claims', 0, -1)
+  if #ids == 0 then return end
+  for n, number in ipairs(redis.call('ZMSCORE', base .. '/all', unpack(ids))) do
+    number = tonumber(number or 0)
+    if before == '' or number < tonumber(before) then found[#found + 1] = {ids[n], number} end
+  end
+end
+
+-- States whose tasks stand together: to walk past everything else would take long.
+local function stand_together()
+  if not states then return false end
   for _, state in ipairs(states) do
-    local key
-    if state == {claimed} then key = base .. '/claims'
-    elseif state == {failed} or state == {dead_lettered} or state == {cancelled} then key = base .. '/done/' .. state
-    else return nil end
-    if #ids + redis.call('ZCARD', key) > FEW then return nil end
-    for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-      ids[#ids + 1] = {id, tonumber(redis.call('ZSCORE', base .. '/all', id))}
-    end
+    local together = state == {failed} or state == {dead_lettered} or state == {cancelled}
+      or (state == {claimed} and redis.call('ZCARD', base .. '/claims') <= FEW)
+    if not together then return false end
   end
-  table.sort(ids, function(a, b) return a[2] > b[2] end)
-  return ids
+  return true
 end
 
-local reply = {''}
-local function consider(id, number)
-  if fits(id) then reply[#reply + 1] = {id, text(number)} end
-  return #reply > limit
+if stand_together() then
+  for _, state in ipairs(states) do
+    if state == {claimed} then add_claims() else add_stretch(base .. '/arrived/' .. state) end
+  end
+  table.sort(found, function(a, b) return a[2] > b[2] end)
+else
+  add_stretch(base .. '/all')
 end
 
-local few = states and few_of(states)
-if few then
-  for n, entry in ipairs(few) do
-    if (before == '' or entry[2] < tonumber(before)) and consider(entry[1], entry[2]) then
-      if n < #few then reply[1] = text(entry[2]) end
-      break
-    end
-  end
-  return reply
+local reply, looked = {'', 0}, math.min(#found, STRETCH)
+for n = 1, looked do
+  reply[2] = n
+  if fits(found[n][1]) then reply[#reply + 1] = {found[n][1], text(found[n][2])} end
+  if #reply - 2 >= limit then break end
 end
-local from = before == '' and '+inf' or '(' .. before
-local stretch = redis.call('ZRANGE', base .. '/all', from, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, STRETCH, 'WITHSCORES')
-for n = 1, #stretch, 2 do
-  if consider(stretch[n], tonumber(stretch[n + 1])) or n == STRETCH * 2 - 1 then
-    reply[1] = text(tonumber(stretch[n + 1]))
-    break
-  end
-end
+if reply[2] > 0 and (reply[2] < #found or more) then reply[1] = text(found[reply[2]][2]) end
 return reply

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Due tasks become ready, the longest due first, never one before its time. Rings where ready tasks wait: the one who
--- heard the last ring may have died of it.
+-- Due tasks become ready, the longest due first, never one before its time. Notifies the queues in which ready tasks wait: the worker
+-- that took the last wake-up may have died of its task.
 -- ARGV: now, epoch, limit      Reply: {count, ms until the next is due or -1}, or {-1, current epoch} if the epoch is old
 -- include: common
+-- include: indexes
 local current = epoch()
 if tonumber(ARGV[2]) ~= current then return {-1, current} end
 local ids = redis.call('ZRANGEBYSCORE', base .. '/due', '-inf', now_text, 'LIMIT', 0, ARGV[3])
@@ -19,7 +20,7 @@ flush_ready()
 local counted = redis.call('HGETALL', base .. '/n')
 for n = 1, #counted, 2 do
   local queue = string.match(counted[n], '^(.*)/' .. {ready} .. '$')
-  if queue and redis.call('SISMEMBER', base .. '/paused', queue) == 0 then ring(queue) end
+  if queue and redis.call('SISMEMBER', base .. '/paused', queue) == 0 then notify(queue) end
 end
 finish()
 return {#ids, next_due[2] and math.max(0, tonumber(next_due[2]) - now) or -1}
