@@ -12,7 +12,7 @@ from holdfast.core.task import Claimed, NewTask
 from holdfast.stores.contract import Reserve, Store
 from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
-from holdfast.testing.kit import ack
+from holdfast.testing.kit.kit import ack
 from tests.postgres.schemas import ask
 
 BATCH = 100

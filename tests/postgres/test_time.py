@@ -12,17 +12,18 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast
 from holdfast.core import lifecycle
-from holdfast.core.policy import RunPolicy
-from holdfast.core.schedule import Call, Schedule, Timing
+from holdfast.core.retry import RunPolicy
+from holdfast.core.schedule.record import Call, Schedule, Timing
 from holdfast.core.task import Claimed, State
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.contract import UPKEEP_DUTY, Retention, Store
+from holdfast.stores import documents
+from holdfast.stores.contract import MAINTENANCE, Retention, Store
 from holdfast.stores.open import open_store
 from tests.postgres.rig import Rig
 from tests.support import eventually
 
 DAY_MS = 86_400_000
-EVERY_SECOND = Schedule(name="tick", timing=Timing(every_ms=1_000), call=Call(type="t", queue="q"), next_at_ms=1)
+EVERY_SECOND = Schedule(name="occurrence", timing=Timing(every_ms=1_000), call=Call(type="t", queue="q"), next_at_ms=1)
 
 
 def test_deadline_of_a_task_counts_if_its_transaction_commits(database_url: str) -> None:
@@ -36,14 +37,14 @@ def test_deadline_of_a_task_counts_if_its_transaction_commits(database_url: str)
         recorded = work.using(transaction=session).enqueue()
         session.commit()
 
-    async def overdue() -> list[str]:
+    async def unstarted() -> list[str]:
         store = open_store(database_url)
         try:
-            return await store.overdue()
+            return (await store.expired()).unstarted
         finally:
             await store.close()
 
-    assert eventually(lambda: asyncio.run(overdue())) == [recorded.task_id]
+    assert eventually(lambda: asyncio.run(unstarted())) == [recorded.task_id]
 
 
 def test_no_deadline_outlives_its_task(database_url: str) -> None:
@@ -69,11 +70,11 @@ def test_no_deadline_outlives_its_task(database_url: str) -> None:
             ]
         )
         assert deadlines() == 2
-        rig.clock.advance(DAY_MS)
-        assert await store.overdue() == []
+        rig.clock.advance(DAY_MS + 1)
+        assert (await store.expired()).unstarted == []
         assert deadlines() == 1
-        duty = await store.hold_duty(UPKEEP_DUTY, "owner", 60_000)
-        assert await store.prune(duty.epoch, Retention()) == 2
+        leader = await store.lead(MAINTENANCE, "owner", 60_000)
+        assert await store.prune(leader.epoch, Retention()) == 2
         assert deadlines() == 0
         await store.close()
 
@@ -154,8 +155,8 @@ def test_tasks_change_their_priorities_while_they_are_claimed(database_url: str)
             for claim in held:
                 waiting.remove(claim.task_id)
                 done.append(claim.task_id)
-            duty = await store.hold_duty(UPKEEP_DUTY, "owner", 60_000)
-            await store.promote(duty.epoch)
+            leader = await store.lead(MAINTENANCE, "owner", 60_000)
+            await store.promote(leader.epoch)
         await store.apply([lifecycle.ack(claim.task_id, claim.token) for claim in held])
 
     async def run() -> None:
@@ -177,20 +178,20 @@ def test_tasks_change_their_priorities_while_they_are_claimed(database_url: str)
     asyncio.run(run())
 
 
-def test_of_writers_at_once_one_makes_the_tick(database_url: str) -> None:
+def test_of_writers_at_once_one_makes_the_occurrence(database_url: str) -> None:
     rig = Rig(database_url)
     serial = count(1)
 
-    async def tick(store: Store, version: int) -> bool:
+    async def fire(store: Store, version: int) -> bool:
         new = replace(EVERY_SECOND, version=version + 1, source=f"writer {next(serial)}")
-        return await store.put_schedule("tick", new, version, [rig.task()])
+        return await documents.put_schedule(store, "occurrence", new, version, [rig.task()])
 
     async def run() -> None:
         stores = [rig.open() for _ in range(6)]
         await stores[0].migrate()
         for version in range(10):
-            assert sorted(await asyncio.gather(*(tick(store, version) for store in stores))) == [*[False] * 5, True]
-        found = await stores[0].schedule("tick")
+            assert sorted(await asyncio.gather(*(fire(store, version) for store in stores))) == [*[False] * 5, True]
+        found = await documents.schedule(stores[0], "occurrence")
         assert found is not None
         assert found.version == 10
         assert rig.ask("SELECT count(*) FROM holdfast.tasks") == [(10,)]
@@ -206,17 +207,17 @@ def test_schedule_and_its_tasks_are_refused_together(database_url: str) -> None:
     async def run() -> None:
         store = rig.open()
         await store.migrate()
-        rig.ask("ALTER TABLE holdfast.schedules ADD CHECK (version < 2)")
+        rig.ask("ALTER TABLE holdfast.documents ADD CHECK (kind <> 'schedule')")
         with pytest.raises(Exception, match="violates check"):
-            await store.put_schedule("tick", replace(EVERY_SECOND, version=2), 0, [rig.task()])
-        assert await store.schedule("tick") is None
+            await documents.put_schedule(store, "occurrence", EVERY_SECOND, 0, [rig.task()])
+        assert await documents.schedule(store, "occurrence") is None
         assert await rig.claim(store) == []
         await store.close()
 
     asyncio.run(run())
 
 
-def test_tick_is_not_made_while_no_standby_confirms(durable_database_url: str) -> None:
+def test_occurrence_does_not_fire_while_no_standby_confirms(durable_database_url: str) -> None:
     rig = Rig(durable_database_url)
 
     async def run() -> None:
@@ -224,8 +225,8 @@ def test_tick_is_not_made_while_no_standby_confirms(durable_database_url: str) -
         await plain.migrate()
         strict = open_store(f"{durable_database_url}?durability=strict&deadline=1s")
         with pytest.raises(StoreUnavailable, match="no synchronous standby"):
-            await strict.put_schedule("tick", EVERY_SECOND, 0, [rig.task()])
-        assert await plain.schedule("tick") is None
+            await documents.put_schedule(strict, "occurrence", EVERY_SECOND, 0, [rig.task()])
+        assert await documents.schedule(plain, "occurrence") is None
         await strict.close()
         await plain.close()
 

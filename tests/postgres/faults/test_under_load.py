@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from chaos.deployments import Kind, deployed
 from chaos.faults import Deployment
 from chaos.postgres_deployments import deployed_patroni, deployed_postgres, deployed_postgres_line
 from chaos.report import Report
 from chaos.run import run_faults
 
-pytestmark = pytest.mark.slow
+from tests.stores.sampling import in_turn
+
+pytestmark = pytest.mark.alone
 
 SEED = 7
 
@@ -45,19 +48,35 @@ def checked(deployment: Deployment, faults: Sequence[str], directory: Path) -> R
     return report
 
 
-@pytest.mark.parametrize("fault", ["kill_and_restart", "kill_postmaster", "stop_and_restart", "terminate_backends"])
-def test_a_server_comes_back_with_its_log(server: Deployment, fault: str, tmp_path: Path) -> None:
-    checked(server, [fault] * 5, tmp_path)
+@pytest.mark.parametrize(
+    "faults",
+    in_turn(
+        *("kill_and_restart", "kill_postmaster", "stop_and_restart", "terminate_backends", "freeze"),
+        besides=["fork_producers", "poison"],
+    ),
+)
+def test_a_server_goes_on_where_it_was(server: Deployment, faults: list[str], tmp_path: Path) -> None:
+    checked(server, faults, tmp_path)
 
 
-def test_a_frozen_server_goes_on_where_it_was(server: Deployment, tmp_path: Path) -> None:
-    checked(server, ["freeze"] * 3, tmp_path)
+@pytest.mark.parametrize("faults", in_turn("drop_replies", "cut"))
+def test_replies_are_lost_on_the_line_to_a_server(line: Deployment, faults: list[str], tmp_path: Path) -> None:
+    checked(line, faults, tmp_path)
 
 
-@pytest.mark.parametrize("fault", ["drop_replies", "cut"])
-def test_replies_are_lost_on_the_line_to_a_server(line: Deployment, fault: str, tmp_path: Path) -> None:
-    checked(line, [fault] * 5, tmp_path)
-
-
+@pytest.mark.long
 def test_a_standby_takes_over(patroni: Deployment, tmp_path: Path) -> None:
     checked(patroni, ["switchover", "kill_leader", "cancel_waits"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("postgres-slow-line", "slow_line"),
+        ("postgres-clock", "step_clock"),
+        pytest.param("postgres-snapshot", "hold_snapshot", marks=pytest.mark.long),
+    ],
+)
+def test_stresses(kind: Kind, fault: str, tmp_path: Path) -> None:
+    with deployed(kind, SEED) as deployment:
+        run_faults(deployment, [fault], seed=SEED, directory=tmp_path).check()

@@ -6,20 +6,18 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
 import psycopg
 
-import holdfast.stores.postgres
-from holdfast.stores.postgres.database import Database, open_database
+from holdfast.stores.postgres.calls import Database
+from holdfast.stores.postgres.migrate import schema_text
 from holdfast.stores.postgres.urls import parse_postgres_url
 from tests.servers.callers import Callers
 from tests.servers.loopback import HOST
 
-BELLS: Final = Path(holdfast.stores.postgres.__file__).with_name("sql") / "bells.sql"
 #: `record` keeps a value under an id, the same id again changes nothing; `echo` gives back what it is given.
 FUNCTIONS: Final = """
 CREATE TABLE recorded (id text PRIMARY KEY, value bytea, backend integer DEFAULT pg_backend_pid(), level text);
@@ -44,11 +42,13 @@ CREATE FUNCTION rest(seconds double precision) RETURNS boolean LANGUAGE sql AS
 
 
 def make_schema(url: str, schema: str = "holdfast") -> None:
-    """What the tests call, and the bells."""
+    """A schema with its tables and functions, and what the tests call."""
+    text = schema_text(schema)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
         connection.execute(f"SET search_path = {schema}".encode())
-        connection.execute(BELLS.read_text().encode())
+        connection.execute(text.tables.encode())
+        connection.execute(text.functions.encode())
         connection.execute(FUNCTIONS.encode())
 
 
@@ -61,7 +61,7 @@ def with_options(url: str, **options: str | int) -> str:
 @asynccontextmanager
 async def opened(url: str, **options: str | int) -> AsyncIterator[Database]:
     """A database behind this URL with these options."""
-    database = open_database(parse_postgres_url(with_options(url, **options)))
+    database = Database(parse_postgres_url(with_options(url, **options)))
     try:
         yield database
     finally:

@@ -15,12 +15,15 @@ import psycopg
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.postgres.database import Database, open_database
-from holdfast.stores.postgres.failures import NotMigrated
+from holdfast.stores.postgres.calls import Database
+from holdfast.stores.postgres.errors import NotMigrated
 from holdfast.stores.postgres.urls import parse_postgres_url
 from tests.postgres.link.helpers import Wire, ids_in, make_schema, opened, recording
 from tests.servers.callers import in_thread, one_line, until
+from tests.servers.loopback import HOST
 from tests.servers.postgres import PostgresServer
+from tests.servers.postgres_wire import PostgresWire
+from tests.servers.proxy import FaultProxy, LineFaults
 
 OURS = "application_name = 'holdfast'"
 
@@ -138,6 +141,29 @@ def test_frozen_server_is_given_up_after_the_deadline(url: str, postgres_server:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize("level", ["local", "replicated"])
+def test_answer_that_takes_longer_than_the_deadline_is_waited_for_while_it_comes(
+    url: str, postgres_server: PostgresServer, level: str, safe: bool
+) -> None:
+    async def scenario(url: str, line: FaultProxy) -> None:
+        async with opened(url, deadline="2s", durability=level) as database:
+            await database.call("echo", ["a"], [1], [b""], True, safe=safe)
+            before = line.struck.connections
+            line.strike(LineFaults(bytes_per_second=1_000_000))
+            rows = await database.call("repeat_bytes", 3_000_000, safe=safe)
+            assert len(rows[0][0]) == 3_000_000
+            assert line.struck.connections == before  # a try that fails ends its connection
+
+    postgres_server.query(
+        "CREATE FUNCTION holdfast.repeat_bytes(size integer) RETURNS TABLE (answer bytea) LANGUAGE sql AS "
+        "$$SELECT convert_to(repeat('x', size), 'UTF8')$$",
+        database=url.rpartition("/")[2].partition("?")[0],
+    )
+    with FaultProxy((HOST, postgres_server.port), wire=PostgresWire) as line:
+        asyncio.run(scenario(line.url_for(url), line))
+
+
 def test_many_calls_share_few_connections(url: str, postgres_server: PostgresServer, database: str) -> None:
     connections = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND datname = %s"
 
@@ -251,7 +277,7 @@ def test_cancelled_transaction_is_rolled_back_without_a_cancel_request(
 
 
 def test_several_event_loops_at_once(url: str) -> None:
-    database = open_database(parse_postgres_url(url))
+    database = Database(parse_postgres_url(url))
     failed: list[BaseException] = []
 
     def in_a_loop(number: int) -> None:
@@ -279,11 +305,11 @@ def test_several_event_loops_at_once(url: str) -> None:
 
 
 def test_loop_after_loop_leaves_no_connections(url: str, postgres_server: PostgresServer, database: str) -> None:
-    link = open_database(parse_postgres_url(url))
+    link = Database(parse_postgres_url(url))
 
     async def scenario(number: int) -> None:
         await link.call("record", f"{number}", b"")
-        link.ring(["default"])
+        link.notify(["default"])
         if number % 2:
             await link.wait(["default"], 1)
 
@@ -341,7 +367,7 @@ def test_closed_database_says_so(url: str) -> None:
             await database.call("record", "b", b"")
         with pytest.raises(StoreUnavailable, match="the store is closed"):
             await database.wait(["default"], 1)
-        database.ring(["default"])
+        database.notify(["default"])
 
     asyncio.run(scenario())
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import DurabilityUnknown, StoreUnavailable
-from holdfast.stores.postgres.database import Database
+from holdfast.stores.postgres.calls import Database
 from tests.postgres.link.helpers import Wire, ids_in, make_schema, opened, recording
 from tests.servers.callers import in_thread, one_line, until
 from tests.servers.postgres import PostgresServer, server_url
@@ -126,7 +126,6 @@ def test_silent_standby_takes_only_some_of_the_connections(replicated: tuple[Pos
     asyncio.run(scenario())
 
 
-@pytest.mark.slow
 def test_patience_is_longer_than_one_try(replicated: tuple[PostgresServer, str, str]) -> None:
     primary, url, _ = replicated
     primary.alter(synchronous_standby_names=NOBODY)

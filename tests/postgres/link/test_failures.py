@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import BadUrl, HoldfastError, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
-from holdfast.stores.postgres import lines
-from holdfast.stores.postgres.failures import NotMigrated, Raised
+from holdfast.stores.postgres import connection as connection_module
+from holdfast.stores.postgres.errors import NotMigrated, Raised
 from tests.postgres.link.helpers import make_schema, opened
 from tests.servers.callers import one_line
 from tests.servers.loopback import HOST
@@ -48,7 +48,7 @@ def says(error: HoldfastError, kind: type[HoldfastError], text: str) -> bool:
 
 @pytest.mark.parametrize("login", [{"password": "wrong"}, {"user": "nobody"}])
 def test_wrong_password(guarded: PostgresServer, login: dict[str, str]) -> None:
-    assert says(refusal(guarded.url(**login)), BadUrl, "wrong user or password; mend them in the URL")
+    assert says(refusal(guarded.url(**login)), BadUrl, "wrong user or password; fix them in the URL")
 
 
 def test_no_password(guarded: PostgresServer) -> None:
@@ -58,7 +58,7 @@ def test_no_password(guarded: PostgresServer) -> None:
 
 def test_no_such_database(postgres_server: PostgresServer) -> None:
     error = refusal(postgres_server.url("missing"))
-    assert says(error, BadUrl, "there is no database 'missing'; run: createdb missing, or mend it in the URL")
+    assert says(error, BadUrl, "there is no database 'missing'; run: createdb missing, or fix it in the URL")
 
 
 def test_no_such_role(postgres_server: PostgresServer) -> None:
@@ -77,20 +77,22 @@ def test_wrong_password_and_a_server_that_is_down(guarded: PostgresServer) -> No
     """The one that is down may be the one that knows us: worth a second try."""
     down = free_port()
     error = refusal(server_url([guarded.port, down], "postgres", password="wrong"))
-    assert says(error, StoreUnavailable, f"{guarded.port}: wrong user or password; mend them in the URL")
-    assert f"{down}: nobody listens" in str(error)
+    assert says(error, StoreUnavailable, f"{guarded.port}: wrong user or password; fix them in the URL")
+    assert f"{down}: connection refused" in str(error)
 
 
 def test_nobody_listens() -> None:
     port = free_port()
     error = refusal(server_url([port], "postgres"))
-    assert says(error, StoreUnavailable, f"{HOST}:{port}: nobody listens; start the server, or mend host and port")
+    assert says(
+        error, StoreUnavailable, f"{HOST}:{port}: connection refused: start PostgreSQL or fix the host and port"
+    )
     assert "(tried for 300ms)" in str(error)
 
 
 def test_no_such_host() -> None:
     error = refusal("postgresql://no.such.invalid/postgres")
-    assert says(error, StoreUnavailable, "no.such.invalid:5432: the name is not known; mend it in the URL")
+    assert says(error, StoreUnavailable, "no.such.invalid:5432: the name is not known; fix it in the URL")
 
 
 def test_something_else_listens() -> None:
@@ -110,7 +112,7 @@ def test_something_else_listens() -> None:
 
 
 def test_too_old_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "OLDEST", 99)
+    monkeypatch.setattr(connection_module, "OLDEST", 99)
     assert says(refusal(url), StoreError, "PostgreSQL 15 is too old; use 99 or newer")
 
 
@@ -174,3 +176,41 @@ def test_lock_of_somebody_else_is_named(url: str, postgres_server: PostgresServe
         holder.execute("LOCK TABLE holdfast.recorded")
         error = refusal(url, "record", "a", b"", deadline="3s")
     assert says(error, StoreUnavailable, "another session holds a lock on what we need")
+
+
+# -- after the first answer: what is refused then may pass ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow", "words"),
+    [
+        ("ALTER ROLE hf NOLOGIN", "ALTER ROLE hf LOGIN", "the role hf may not log in; ALTER ROLE hf LOGIN"),
+        ("ALTER ROLE hf PASSWORD 'other'", f"ALTER ROLE hf PASSWORD '{SECRET}'", "wrong user or password"),
+        (
+            "ALTER ROLE hf RENAME TO gone",
+            f"ALTER ROLE gone RENAME TO hf; ALTER ROLE hf PASSWORD '{SECRET}'",
+            "wrong user",
+        ),
+        ("REVOKE USAGE ON SCHEMA holdfast FROM hf", "GRANT USAGE ON SCHEMA holdfast TO hf", "permission denied"),
+    ],
+)
+def test_refusal_after_the_first_answer_is_an_outage(
+    guarded: PostgresServer, refuse: str, allow: str, words: str
+) -> None:
+    async def scenario() -> None:
+        async with opened(guarded.url(user="hf", password=SECRET), deadline="2s") as database:
+            await database.call("levels")
+            guarded.query(refuse)
+            guarded.terminate_backends("usename IN ('hf', 'gone')")
+            with pytest.raises(StoreUnavailable, match=words) as caught:
+                await database.call("levels")
+            assert "(tried for " in one_line(caught.value, SECRET)
+            guarded.query(allow)
+            await database.call("levels")
+
+    grants = "GRANT USAGE ON SCHEMA holdfast TO hf; GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO hf"
+    guarded.query(f"CREATE ROLE hf LOGIN PASSWORD '{SECRET}'; {grants}")
+    try:
+        asyncio.run(scenario())
+    finally:
+        guarded.query("DROP OWNED BY hf; DROP ROLE hf")

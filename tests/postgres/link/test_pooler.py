@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import BadUrl, DurabilityUnknown, StoreUnavailable
-from holdfast.stores.postgres.probing import probe
+from holdfast.stores.postgres.doctor import probe
 from tests.postgres.link.helpers import ids_in, make_schema, opened, recording
 from tests.servers.callers import in_thread, one_line, until
 from tests.servers.pgbouncer import PgBouncer
@@ -63,10 +63,10 @@ def test_bells_are_heard_past_the_pooler(
             waiters = [asyncio.create_task(link.wait(["default"], 20_000)) for _ in range(2)]
             waiting = "SELECT 1 FROM holdfast.waiting"
             await until(lambda: postgres_server.query(waiting, database=database), "the server knows who waits")
-            link.ring(["default"])
+            link.notify(["default"])
             done, pending = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
             assert [task.result() for task in done] == [True]
-            link.ring(["default"])
+            link.notify(["default"])
             assert await pending.pop() is True
             assert [finding.text for finding in await probe(link) if finding.check == "pooler"] == [
                 "in the way, as the URL says"
@@ -82,7 +82,7 @@ def test_without_a_listener_waits_are_short(bouncer: PgBouncer, url: str, databa
             async with asyncio.timeout(60):
                 assert await link.wait(["default"], 600_000) is False
                 assert await link.wait(["default"], 600_000) is False
-            link.ring(["default"])
+            link.notify(["default"])
             levels = {finding.level for finding in await probe(link) if finding.check == "pooler"}
             assert levels == {"warning" if listen == "same" else "ok"}
 

@@ -58,7 +58,7 @@ def test_checked_certificate(guarded: Guarded) -> None:
         url = guarded.server.url(sslmode="verify-full", sslrootcert=str(guarded.authority))
         async with opened(url) as database:
             await database.call("record", "a", b"", safe=True)
-            database.ring(["default"])
+            database.notify(["default"])
             assert await database.wait(["default"], 20_000) is True
 
     asyncio.run(scenario())

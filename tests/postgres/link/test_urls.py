@@ -43,6 +43,35 @@ def test_socket_directory(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///shop?host=/run/pg&port=5433",
+        "postgresql:///shop?port=5433&host=/run/pg",
+        "postgresql://joe@:5433/shop?host=/run/pg",
+        "postgresql:///shop?host=/run/pg:5433",
+        "postgresql://%2Frun%2Fpg:5433/shop",
+        "postgresql://%2Frun%2Fpg/shop?port=5433",
+    ],
+)
+def test_socket_with_a_port_as_libpq_has_it(url: str) -> None:
+    assert parse_postgres_url(url).login.addresses == (Address("/run/pg", 5433),)
+
+
+def test_hosts_and_ports_behind_the_question_mark() -> None:
+    def addresses(query: str) -> list[str]:
+        return [str(address) for address in parse_postgres_url(f"postgresql:///shop?{query}").login.addresses]
+
+    assert addresses("host=a,b&port=1,2") == ["a:1", "b:2"]
+    assert addresses("host=a,b&port=9") == ["a:9", "b:9"]
+
+
+def test_options_of_managed_providers_are_passed_on() -> None:
+    url = "postgresql://joe:hush@db.example/shop?sslmode=require&connect_timeout=10&options=endpoint%3Dblue"
+    options = parse_postgres_url(url).login.options
+    assert options == {"sslmode": "require", "connect_timeout": "10", "options": "endpoint=blue"}
+
+
+@pytest.mark.parametrize(
     "listen",
     ["postgresql://joe:hush@direct:5433/shop?sslmode=require", "postgresql%3A%2F%2Fjoe%3Ahush%40direct%3A5433%2Fshop"],
 )
@@ -84,6 +113,10 @@ def test_listening_past_the_pooler(listen: str) -> None:
         ("postgresql://host..example/a", "that host cannot be"),
         ("postgresql://a,,b/a", "a host is missing"),
         ("postgresql://a/b?host=/run", "leave one out"),
+        ("postgresql://a:1/b?port=2", "leave one out"),
+        ("postgresql://a,b,c/b?port=1,2", "one for each of the 3 hosts"),
+        ("postgresql://a/b?port=many", "a port must be a number"),
+        ("postgresql://a/b?connect_timeout=5s", "write a whole number of seconds"),
         ("postgresql:localhost", "not a PostgreSQL URL"),
         ("postgrex://localhost", "not a PostgreSQL URL"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers.patroni import PatroniCluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.alone, pytest.mark.long]
 
 
 def test_leader_is_killed_and_nothing_is_lost() -> None:

@@ -18,9 +18,9 @@ from holdfast.core.lifecycle import Change
 from holdfast.core.task import Hold, NewTask, State, Task
 from holdfast.stores.contract import Reserve, Store
 from holdfast.stores.open import open_store
-from holdfast.worker.execute import run_coroutine, run_function
-from holdfast.worker.run import Run, Workplace
-from tests.worker.rig import FakeType
+from holdfast.worker.child.execute import run_coroutine, run_function
+from holdfast.worker.child.run import Run, RunContext
+from tests.worker.rig import task_type
 
 IDS: Final = IdSource(SystemClock().now_ms, os.urandom)
 LEASE_MS: Final = 60_000
@@ -51,8 +51,8 @@ class Desk:
         (claimed,) = (await self.store.reserve(request)).tasks
         is_async = asyncio.iscoroutinefunction(function)
         deadline_ms = SystemClock().monotonic_ms() + self._lease_ms
-        workplace = Workplace(self.store, asyncio.get_running_loop(), self._lease_ms)
-        return Run(1, claimed, FakeType(function, is_async), 1, deadline_ms, workplace)
+        context = RunContext(self.store, asyncio.get_running_loop(), self._lease_ms)
+        return Run(1, claimed, task_type(function, is_async), 1, deadline_ms, context)
 
     async def perform(self, run: Run) -> Change | None:
         """Runs it as a worker does, and gives what is left to settle."""
@@ -60,10 +60,10 @@ class Desk:
             return await asyncio.to_thread(run_function, run)
         found: list[Change | None] = []
 
-        async def lane() -> None:
+        async def execute() -> None:
             found.append(await run_coroutine(run))
 
-        run.handle = asyncio.create_task(lane())
+        run.handle = asyncio.create_task(execute())
         await run.handle
         return found[0]
 

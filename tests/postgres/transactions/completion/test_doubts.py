@@ -13,8 +13,8 @@ from holdfast import current
 from holdfast.clock import SystemClock
 from holdfast.core.lifecycle import Change, Event
 from holdfast.core.task import State
-from holdfast.worker.run import Ending, Run
-from holdfast.worker.slots import Slots
+from holdfast.worker.child.run import Ending, Run
+from holdfast.worker.child.slots import Slots
 from tests.postgres.transactions.completion.desk import WRITE, Desk, desk, succeeded
 from tests.servers.loopback import HOST
 from tests.servers.postgres import PostgresServer
@@ -183,7 +183,7 @@ def test_what_nobody_could_find_out_is_settled_by_the_store(postgres_server: Pos
                     proxy.refuse()
 
             run = await it.run_of(writes_before_the_server_goes)
-            run.deadline_ms = SystemClock().monotonic_ms()
+            run.lease_ends_ms = SystemClock().monotonic_ms()
             change = await it.perform(run)
             assert change is not None
             assert change.error is not None
@@ -315,7 +315,7 @@ def test_a_standby_that_does_not_confirm_in_time_is_no_success(postgres_server: 
     async def scenario() -> None:
         async with desk(url, through=f"{url}?durability=replicated&deadline=300ms") as it:
             run = await it.run_of(writes)
-            run.deadline_ms = SystemClock().monotonic_ms()
+            run.lease_ends_ms = SystemClock().monotonic_ms()
             postgres_server.alter(synchronous_standby_names="nobody")
             change = await it.perform(run)
             postgres_server.alter(synchronous_standby_names="")

@@ -12,7 +12,7 @@ import pytest
 from holdfast import current
 from holdfast.core.lifecycle import Event
 from holdfast.core.task import State
-from holdfast.worker.run import Ending
+from holdfast.worker.child.run import Ending
 from tests.postgres.transactions.completion.desk import WRITE, desk, succeeded
 from tests.support import eventually
 

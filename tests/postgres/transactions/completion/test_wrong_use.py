@@ -139,7 +139,7 @@ def test_other_stores_refuse_in_one_line() -> None:
 
         rig = Rig(work)
         await rig.enqueue(1)
-        await rig.work_off()
+        await rig.drain()
         (line,) = errors
         assert "PostgreSQL" in line
         assert "once()" in line

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 
 from holdfast import Holdfast, TaskHandle
-from holdfast.producer.recorder import Prepared
+from holdfast.producer.enqueue import Prepared
 from holdfast.producer.task_type import TaskType
 
 

@@ -17,7 +17,7 @@ from tests.postgres.transactions.enqueue.shop import Shop
 from tests.support import ROOT
 
 PAGE = ROOT / "docs" / "stores" / "postgres-transactions.md"
-_SECTION = re.compile(r"^## Recording a task in your own transaction\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"^## Enqueue a task in your own transaction\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
 def _examples() -> list[str]:

@@ -15,6 +15,8 @@ from tests.postgres.transactions.enqueue.sessions import KINDS
 from tests.postgres.transactions.enqueue.shop import Shop
 from tests.support import ROOT, environment, eventually
 
+pytestmark = pytest.mark.alone
+
 #: All kinds of sessions take turns.
 KILLS = int(os.environ.get("TRANSACTION_KILLS", "12"))
 #: Longer than several transactions take.
@@ -42,7 +44,6 @@ def _killed(kind: str, url: str, first_name: str) -> list[str]:
     return said.splitlines()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(60 + 20 * KILLS)
 def test_row_and_task_are_both_there_or_neither(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.ship.enqueue("known before")

@@ -66,10 +66,10 @@ def test_task_is_the_same_as_one_recorded_without_a_transaction(shop: Shop, writ
         {"run_at": datetime(2000, 1, 1, tzinfo=UTC)},
     ]
     text = "ü \\ \" ' % %s %(x)s :name {} \0 🙂"
-    alone = [shop.ship.using(**{**each, "request_id": None}).enqueue(text).status() for each in options]
+    alone = [shop.ship.using(**{**each, "request_id": None}).enqueue(text).status().record for each in options]
     handles = [writer.enqueue(shop.ship.using(**each), text) for each in options]
     writer.commit()
-    together = [handle.status() for handle in handles]
+    together = [handle.status().record for handle in handles]
     assert [_comparable(task) for task in together] == [_comparable(task) for task in alone]
     assert [task.request_id for task in together] == [each.get("request_id") for each in options]
 
@@ -87,10 +87,7 @@ def test_many_in_order_and_in_more_than_one_batch(shop: Shop, writer: Writer) ->
     assert shop.tasks() == []
     writer.commit()
     assert shop.tasks() == names
-    assert [handle.status().payload for handle in (handles[0], handles[-1])] == [
-        b'{"order":"0000"}',
-        b'{"order":"1099"}',
-    ]
+    assert [handle.status().args for handle in (handles[0], handles[-1])] == [{"order": "0000"}, {"order": "1099"}]
 
 
 def test_request_id_stands_for_one_task(shop: Shop, writer: Writer) -> None:

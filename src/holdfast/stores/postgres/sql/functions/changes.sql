@@ -23,20 +23,20 @@ END $$;
 
 -- Puts a task that has left its state where it belongs now.
 CREATE OR REPLACE FUNCTION enter(
-    id uuid, state_name text, lane_number integer, place bigint, due_at bigint, attempts_used integer, times_delivered integer,
-    now_ms bigint, why text
+    t standing, state_name text, place bigint, due_at bigint, attempts_used integer, times_delivered integer, now_ms bigint, why text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF state_name = {ready} THEN
-        INSERT INTO ready (lane, rank, task_id, attempt, deliveries)
-        VALUES (lane_number, place, id, attempts_used, times_delivered);
+        INSERT INTO ready (lane, bytes, rank, task_id, attempt, deliveries, result_ttl_ms)
+        VALUES (t.lane, octet_length(t.payload), place, t.task_id, attempts_used, times_delivered, result_ttl(t.policy));
     ELSIF state_name IN ({scheduled}, {retry_pending}) THEN
-        INSERT INTO scheduled (task_id, due, lane, attempt, deliveries, is_retry)
-        VALUES (id, due_at, lane_number, attempts_used, times_delivered, state_name = {retry_pending});
+        INSERT INTO scheduled (task_id, due, lane, bytes, attempt, deliveries, is_retry, result_ttl_ms)
+        VALUES (t.task_id, due_at, t.lane, octet_length(t.payload), attempts_used, times_delivered, state_name = {retry_pending},
+                result_ttl(t.policy));
     ELSE
-        INSERT INTO finished (task_id, lane, attempt, deliveries, finished_at, state, reason)
-        VALUES (id, lane_number, attempts_used, times_delivered, now_ms, state_name, why);
-        PERFORM count_finished(lane_number, state_name, 1);
+        INSERT INTO finished (task_id, lane, attempt, deliveries, finished_at, delete_at, state, reason)
+        VALUES (t.task_id, t.lane, attempts_used, times_delivered, now_ms, now_ms + kept_ms(t.policy, state_name), state_name, why);
+        PERFORM count_finished(t.lane, state_name, 1);
     END IF;
 END $$;
 
@@ -65,10 +65,10 @@ BEGIN
     WITH gone AS (
         DELETE FROM claims c WHERE c.task_id = id AND {token} = given_token RETURNING c.*
     ), done AS (
-        INSERT INTO finished (task_id, lane, attempt, deliveries, finished_at, epoch, claimed_at, state, claim_id, worker_id,
-                              progress, result)
-        SELECT task_id, lane, attempt, deliveries, now_ms, epoch, claimed_at, {succeeded}, claim_id, worker_id, progress,
-               given_result
+        INSERT INTO finished (task_id, lane, attempt, deliveries, finished_at, delete_at, epoch, claimed_at, state, claim_id,
+                              worker_id, progress, result)
+        SELECT task_id, lane, attempt, deliveries, now_ms, now_ms + coalesce(result_ttl_ms, {result_ttl_ms}), epoch, claimed_at,
+               {succeeded}, claim_id, worker_id, progress, given_result
         FROM gone
     )
     INSERT INTO tally (lane, state, number) SELECT lane, {succeeded}, 1 FROM gone;
@@ -93,12 +93,15 @@ BEGIN
     INSERT INTO attempts (task_id, delivery, attempt, token, worker_id, event, outcome, started_at, ended_at, error_type, error)
     VALUES (t.task_id, claim.deliveries, claim.attempt, t.token, claim.worker_id, c.event, c.outcome, claim.claimed_at, now_ms,
             c.error_type, c.error);
+    IF claim.deliveries > {history_limit} THEN
+        DELETE FROM attempts WHERE task_id = t.task_id AND delivery <= claim.deliveries - {history_limit};
+    END IF;
     IF new_state IN ({scheduled}, {retry_pending}) THEN
         due_at := now_ms + c.delay_ms;
         place := due_at - t.priority * {step_ms}::bigint;
         UPDATE tasks SET rank = place WHERE task_id = t.task_id;
     END IF;
-    PERFORM enter(t.task_id, new_state, t.lane, place, due_at, claim.attempt - spared, claim.deliveries, now_ms,
+    PERFORM enter(t, new_state, place, due_at, claim.attempt - spared, claim.deliveries, now_ms,
                   CASE WHEN new_state = {cancelled} THEN coalesce(c.reason, claim.reason) ELSE c.reason END);
     IF claim.progress IS NOT NULL THEN
         UPDATE finished SET progress = claim.progress WHERE task_id = t.task_id;
@@ -116,7 +119,7 @@ CREATE OR REPLACE FUNCTION discard_one(t standing, why text, now_ms bigint) RETU
     DELETE FROM tasks WHERE task_id = t.task_id;
 $$;
 
--- What people ask for, and the end of what nobody began in time. NULL if the task is not in that state any more, else the new one.
+-- What people ask for, and the end of what no worker began in time. NULL if the task is not in that state any more, else the new one.
 CREATE OR REPLACE FUNCTION move_one(t standing, c change, now_ms bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     new_state text := target(t.state, c.event, false);
@@ -139,12 +142,14 @@ BEGIN
     ELSIF c.event = {prioritize} THEN
         t.priority := c.priority;
         t.lane := (lanes_of(ARRAY[t.queue], ARRAY[t.type], ARRAY[c.priority]))[1];
+    ELSIF c.event = {reschedule} THEN
+        t.run_at := now_ms + c.delay_ms;
     END IF;
-    IF c.event IN ({replay}, {prioritize}) THEN
+    IF c.event IN ({replay}, {prioritize}, {reschedule}) THEN
         t.rank := t.run_at - t.priority * {step_ms}::bigint;
         UPDATE tasks SET lane = t.lane, rank = t.rank WHERE task_id = t.task_id;
     END IF;
-    PERFORM enter(t.task_id, new_state, t.lane, t.rank, t.run_at, t.attempt, t.deliveries, now_ms, c.reason);
+    PERFORM enter(t, new_state, t.rank, t.run_at, t.attempt, t.deliveries, now_ms, c.reason);
     RETURN new_state;
 END $$;
 
@@ -156,7 +161,7 @@ DECLARE
     new_state text;
     known boolean;
 BEGIN
-    LOOP
+    FOR round IN 1..{most_rounds} LOOP
         SELECT * INTO t FROM standing WHERE task_id = c.task_id;
         known := FOUND;
         v := (c.place, false, false, '', t.state, NULL);
@@ -191,13 +196,16 @@ BEGIN
         END IF;
         EXIT WHEN new_state IS NOT NULL;
     END LOOP;
+    IF new_state IS NULL THEN
+        RAISE EXCEPTION 'task % keeps changing', c.task_id USING ERRCODE = '40001';
+    END IF;
     v.applied := true;
     v.state := CASE WHEN new_state <> 'gone' THEN new_state END;
     IF new_state = {ready} THEN
         SELECT k.lane, k.rank INTO lane, rank FROM tasks k WHERE k.task_id = c.task_id;
-        v.bell := t.queue;
+        v.wakeup := t.queue;
     ELSIF new_state IN ({scheduled}, {retry_pending}) THEN
-        v.bell := {upkeep_bell};
+        v.wakeup := {maintenance_wakeup};
     END IF;
 END $$;
 
@@ -210,12 +218,14 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM claims c USING unnest(ids, tokens, results) a (id, token, result)
-        WHERE c.task_id = a.id AND {token} = coalesce(a.token, first_token)
-        RETURNING c.task_id, c.lane, c.attempt, c.deliveries, c.epoch, c.claimed_at, c.claim_id, c.worker_id, c.progress, a.result
+        WHERE c.task_id = ANY (ARRAY[a.id]) AND {token} = coalesce(a.token, first_token)
+        RETURNING c.task_id, c.lane, c.attempt, c.deliveries, c.epoch, c.claimed_at, c.claim_id, c.worker_id, c.progress,
+                  c.result_ttl_ms, a.result
     ), done AS (
-        INSERT INTO finished (task_id, lane, attempt, deliveries, finished_at, epoch, claimed_at, state, claim_id, worker_id,
-                              progress, result)
-        SELECT task_id, lane, attempt, deliveries, now_ms, epoch, claimed_at, {succeeded}, claim_id, worker_id, progress, result
+        INSERT INTO finished (task_id, lane, attempt, deliveries, finished_at, delete_at, epoch, claimed_at, state, claim_id,
+                              worker_id, progress, result)
+        SELECT task_id, lane, attempt, deliveries, now_ms, now_ms + coalesce(result_ttl_ms, {result_ttl_ms}), epoch, claimed_at,
+               {succeeded}, claim_id, worker_id, progress, result
         FROM gone
     ), counted AS (
         INSERT INTO tally (lane, state, number) SELECT lane, {succeeded}, count(*) FROM gone GROUP BY lane
@@ -227,7 +237,15 @@ BEGIN
     RETURN (SELECT array_agg(place) FROM unnest(ids) WITH ORDINALITY a (id, place) WHERE acked IS NULL OR id <> ALL (acked));
 END $$;
 
--- All changes of a call: `acks` are of different tasks, of which `others` (JSON) has none; others in order.
+-- Locks the claims of these tasks in the order of their ids, as every call does: so no two ever wait for each other.
+CREATE OR REPLACE FUNCTION lock_claims(ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM (SELECT DISTINCT u.id FROM unnest(ids) u (id) ORDER BY u.id) u
+    CROSS JOIN LATERAL (SELECT FROM claims c WHERE c.task_id = u.id FOR UPDATE) c;
+END $$;
+
+-- All changes of a call: `acks` are of different tasks, of which `others` (JSON) has none; both by id, and those of one task in
+-- order.
 -- If there is one token only, it is that of all acks. Answers for acks only if they were not simply applied, under the places
 -- -1, -2…; those of the others come from the caller.
 CREATE OR REPLACE FUNCTION change_all(
@@ -241,6 +259,9 @@ DECLARE
     ranks bigint[] := '{}';
     n integer := 0;
 BEGIN
+    IF cardinality(ids) > 0 AND others IS NOT NULL THEN
+        PERFORM lock_claims(ids || ARRAY(SELECT c.task_id FROM json_populate_recordset(NULL::change, others) c));
+    END IF;
     IF cardinality(ids) > 0 THEN
         FOREACH n IN ARRAY ack_all(ids, tokens, results, now_ms) LOOP
             SELECT * INTO answer FROM change_one(
@@ -269,10 +290,11 @@ CREATE OR REPLACE FUNCTION turn(numbers integer[], ranks bigint[]) RETURNS void 
 BEGIN
     IF cardinality(numbers) > 0 THEN
         -- Locked in one order, so that two of these never wait for each other.
-        PERFORM FROM lanes WHERE lane = ANY (numbers) ORDER BY lane FOR UPDATE;
+        PERFORM FROM (SELECT DISTINCT u.lane FROM unnest(numbers) u (lane) ORDER BY u.lane) u
+        CROSS JOIN LATERAL (SELECT FROM lanes k WHERE k.lane = u.lane FOR UPDATE) l;
         UPDATE lanes l SET turn = l.turn + 1, floor = least(l.floor, lowest.rank)
         FROM (SELECT lane, min(rank) AS rank FROM unnest(numbers, ranks) u (lane, rank) GROUP BY lane) lowest
-        WHERE l.lane = lowest.lane;
+        WHERE l.lane = ANY (ARRAY[lowest.lane]);
     END IF;
 END $$;
 

@@ -2,7 +2,7 @@
 
 -- Acks the claim, or refuses, and then nothing of the transaction can be committed:
 --   HF001  the claim is not current any more; it was not even if this very ack was made before, in another transaction
---   HF002  this is not the transaction that was begun for the claim: somebody has ended that one
+--   HF002  this is not the transaction that was begun for the claim: the task has ended that one
 CREATE OR REPLACE FUNCTION complete(given_now bigint, id uuid, given_token text, given_result bytea) RETURNS void
 LANGUAGE plpgsql {path} AS $$
 BEGIN

@@ -1,5 +1,10 @@
 -- What is known of each task but its history; and the time.
 
+-- How statements here are written: the tables are filled and emptied all the time, so their statistics may say anything, and
+-- as long as a session holds a snapshot an index has an entry for every row that ever was. A plain join of ids with such a table
+-- is sometimes planned as a walk over a whole index. So each row is looked up by itself, which leaves the planner no choice:
+-- by a LATERAL subquery that cannot be flattened (LIMIT, OFFSET 0, FOR UPDATE), or, in DELETE and UPDATE, by `= ANY (ARRAY[id])`.
+
 CREATE OR REPLACE VIEW standing AS
 SELECT t.task_id, l.queue, l.type, l.priority, t.lane, t.rank, t.rank + l.priority * {step_ms}::bigint AS run_at,
        CASE WHEN r.task_id IS NOT NULL THEN {ready}
@@ -15,15 +20,30 @@ SELECT t.task_id, l.queue, l.type, l.priority, t.lane, t.rank, t.rank + l.priori
        coalesce(c.epoch, f.epoch) || '.' || coalesce(c.deliveries, f.deliveries) || '.' || coalesce(c.claim_id, f.claim_id)
            AS token
 FROM tasks t
-JOIN lanes l ON l.lane = t.lane
-LEFT JOIN ready r ON r.lane = t.lane AND r.rank = t.rank AND r.task_id = t.task_id
-LEFT JOIN claims c ON c.task_id = t.task_id
-LEFT JOIN scheduled s ON s.task_id = t.task_id
-LEFT JOIN finished f ON f.task_id = t.task_id;
+CROSS JOIN LATERAL (SELECT k.queue, k.type, k.priority FROM lanes k WHERE k.lane = t.lane LIMIT 1) l
+LEFT JOIN LATERAL (
+    SELECT k.* FROM ready k WHERE k.lane = t.lane AND k.rank = t.rank AND k.task_id = t.task_id LIMIT 1
+) r ON true
+LEFT JOIN LATERAL (SELECT k.* FROM claims k WHERE k.task_id = t.task_id LIMIT 1) c ON true
+LEFT JOIN LATERAL (SELECT k.* FROM scheduled k WHERE k.task_id = t.task_id LIMIT 1) s ON true
+LEFT JOIN LATERAL (SELECT k.* FROM finished k WHERE k.task_id = t.task_id LIMIT 1) f ON true;
 
 -- When a task must have begun, NULL if it has no such deadline.
 CREATE OR REPLACE FUNCTION deadline(created_at bigint, policy text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT created_at + substring(policy FROM '"expires_ms":([0-9]+)')::bigint
+    SELECT created_at + substring(policy FROM '"expires_ms":([0-9]{1,15})')::bigint
+$$;
+
+-- How long a task with this policy is kept after it succeeded, failed or was cancelled, NULL for the default.
+CREATE OR REPLACE FUNCTION result_ttl(policy text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT substring(policy FROM '"result_ttl_ms":([0-9]{1,15})')::bigint
+$$;
+
+-- How long it is kept after it has ended in this state.
+CREATE OR REPLACE FUNCTION kept_ms(policy text, state text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE state
+        WHEN {dead_lettered} THEN coalesce(substring(policy FROM '"dead_letter_ttl_ms":([0-9]{1,15})')::bigint, {dead_letter_ttl_ms})
+        ELSE coalesce(result_ttl(policy), {result_ttl_ms})
+    END
 $$;
 
 -- The server's time in ms, or the one that a test hands in.
@@ -32,22 +52,22 @@ BEGIN
     RETURN coalesce(given, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
 END $$;
 
-CREATE OR REPLACE FUNCTION upkeep_epoch() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION maintenance_epoch() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN coalesce((SELECT epoch FROM duties WHERE name = {upkeep_duty}), 0);
+    RETURN coalesce((SELECT epoch FROM leaders WHERE name = {maintenance}), 0);
 END $$;
 
--- The same, and nobody else becomes the owner before this transaction has ended.
+-- The same, and the leader does not change before this transaction has ended.
 CREATE OR REPLACE FUNCTION held_epoch() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     current bigint;
 BEGIN
-    SELECT epoch INTO current FROM duties WHERE name = {upkeep_duty} FOR SHARE;
+    SELECT epoch INTO current FROM leaders WHERE name = {maintenance} FOR SHARE;
     RETURN coalesce(current, 0);
 END $$;
 
 -- The version of the partition map, if it is newer than the caller's.
 CREATE OR REPLACE FUNCTION newer_map(known bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN (SELECT version FROM partition_map WHERE version > known);
+    RETURN (SELECT d.version FROM documents d WHERE d.kind = {map_kind} AND d.name = '' AND d.version > known);
 END $$;

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.stores.postgres.bells import RING_EVERY_SECONDS
-from holdfast.stores.postgres.database import Database
+from holdfast.stores.postgres.calls import Database
+from holdfast.stores.postgres.wakeup import NOTIFY_EVERY_SECONDS
 from tests.postgres.link.helpers import Wire, opened
 from tests.servers.callers import in_thread, until
 from tests.servers.postgres import PostgresServer
 
 BELL = "default"
+
+#: Waiters whose backend is gone.
+DEAD = """
+INSERT INTO holdfast.waiting SELECT 'default', holdfast.wakeup_ms(), 'a dead one ' || n, 0 FROM generate_series(1, 20) n
+"""
 
 
 class Table:
@@ -25,10 +30,10 @@ class Table:
         self._database = database
 
     def waiting(self, bell: str = BELL) -> int:
-        return len(self._query("SELECT 1 FROM holdfast.waiting WHERE bell = %s", bell))
+        return len(self._query("SELECT 1 FROM holdfast.waiting WHERE wakeup = %s", bell))
 
     def unheard(self) -> set[str]:
-        return {bell for (bell,) in self._query("SELECT bell FROM holdfast.unheard")}
+        return {bell for (bell,) in self._query("SELECT wakeup FROM holdfast.unheard")}
 
     async def until_waiting(self, count: int, bell: str = BELL) -> None:
         await until(lambda: self.waiting(bell) == count, f"{count} wait for {bell}")
@@ -70,7 +75,7 @@ def test_one_ring_wakes_one_waiter(url: str, table: Table) -> None:
             await table.until_waiting(2)
             waiters = waiters_of(one, "another", BELL, count=50) + waiters_of(other, BELL, count=50)
             for left in (99, 98, 97):
-                ringer.ring([BELL])
+                ringer.notify([BELL])
                 done, waiting = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
                 assert [task.result() for task in done] == [True]
                 assert len(waiting) == left
@@ -89,7 +94,7 @@ def test_ring_wakes_its_own_bell_only(url: str, table: Table) -> None:
             (waiter_of_a,) = waiters_of(database, "a")
             (waiter_of_b,) = waiters_of(database, "b")
             await table.until_waiting(1, "b")
-            database.ring(["b", "c"])
+            database.notify(["b", "c"])
             assert await waiter_of_b is True
             assert not waiter_of_a.done()
             await until(lambda: table.unheard() == {"c"}, "the ring that nobody heard is marked")
@@ -103,7 +108,7 @@ def test_ring_before_the_wait_is_heard(url: str, table: Table) -> None:
         async with opened(url) as database:
             await database.call("levels")
             for _ in range(3):
-                database.ring([BELL])
+                database.notify([BELL])
             await until(lambda: table.unheard() == {BELL}, "the ring is kept")
             assert await database.wait([BELL], 20_000) is True
             assert await in_thread(table.unheard) == set()
@@ -120,12 +125,12 @@ def test_ring_for_a_process_that_waits_no_more_goes_to_another(url: str, table: 
                 await database.wait([BELL], 100)
             await table.until_waiting(2)
             (waiter,) = waiters_of(idle)
-            busy.ring([BELL])
+            busy.notify([BELL])
             assert await waiter is True
             # The row of the busy one may still be there; it is used up by the next ring, which is passed on.
             (waiter,) = waiters_of(idle)
             await until(lambda: table.waiting() >= 1, "the idle one waits again")
-            busy.ring([BELL])
+            busy.notify([BELL])
             assert await waiter is True
 
     asyncio.run(scenario())
@@ -138,7 +143,7 @@ def test_cancelled_waiter_takes_no_ring(url: str, table: Table) -> None:
             waiters = waiters_of(database)
             await table.until_waiting(1)
             await hung_up(waiters)
-            database.ring([BELL])
+            database.notify([BELL])
             assert await database.wait([BELL], 20_000) is True
 
     asyncio.run(scenario())
@@ -151,8 +156,8 @@ def test_waiter_that_is_cancelled_in_the_moment_of_the_ring_passes_it_on(url: st
             (waiter,) = waiters_of(database)
             await table.until_waiting(1)
             await asyncio.sleep(0)
-            session = database._sessions.known()  # type: ignore[attr-defined]
-            session.bells._listener._heard(BELL)
+            session = await database._sessions.get()
+            session.wakeups._listener._heard(BELL)
             waiter.cancel()
             await asyncio.gather(waiter, return_exceptions=True)
             assert await database.wait([BELL], 20_000) is True
@@ -166,7 +171,7 @@ def test_ring_in_the_moment_of_the_timeout_is_heard(url: str, table: Table) -> N
             await database.wait([BELL], 100)
             await table.until_waiting(1)
             loop = asyncio.get_running_loop()
-            listener = database._sessions.known().bells._listener  # type: ignore[attr-defined]
+            listener = (await database._sessions.get()).wakeups._listener
             waiter = asyncio.create_task(database.wait([BELL], 200))
             await asyncio.sleep(0)
             begun = loop.time()
@@ -193,7 +198,9 @@ def test_ring_that_arrives_together_with_an_answer_is_heard(
             wire.holding = True
             waiter = asyncio.create_task(link.wait([BELL], 10_000))
             await table.until_waiting(1)
-            await in_thread(lambda: postgres_server.query(f"SELECT holdfast.ring(ARRAY['{BELL}'])", database=database))
+            await in_thread(
+                lambda: postgres_server.query(f"SELECT holdfast.notify(ARRAY['{BELL}'])", database=database)
+            )
             await until(lambda: BELL.encode() in wire.held, "the ring is on the wire, behind the answer")
             wire.holding = False
             assert await waiter is True
@@ -210,7 +217,7 @@ def test_rings_in_quick_succession_are_all_heard(url: str, postgres_server: Post
                 for _ in range(300):
                     # The ring may come before the wait, in the same moment as the answer that we wait, or later.
                     waiter = asyncio.create_task(link.wait([BELL], 10_000))
-                    await in_thread(ringer.execute, "SELECT holdfast.ring(ARRAY['default', 'another'])")
+                    await in_thread(ringer.execute, "SELECT holdfast.notify(ARRAY['default', 'another'])")
                     assert await waiter is True
 
     asyncio.run(scenario())
@@ -226,19 +233,19 @@ def test_first_ring_goes_at_once_and_the_next_ones_together(
             begun = loop.time()
             rings = 0
             while loop.time() - begun < 1:
-                link.ring([f"bell {rings % 10}"])
+                link.notify([f"bell {rings % 10}"])
                 rings += 1
                 await asyncio.sleep(0)
             seconds = loop.time() - begun
         statements = await in_thread(lambda: postgres_server.value(calls, database=database))
         assert rings > 500
-        assert 2 <= statements <= seconds / RING_EVERY_SECONDS + 2
+        assert 2 <= statements <= seconds / NOTIFY_EVERY_SECONDS + 2
 
     calls = "SELECT count(*) FROM rung"
     postgres_server.query("CREATE TABLE rung (names text[])", database=database)
-    postgres_server.query("DROP FUNCTION holdfast.ring", database=database)
+    postgres_server.query("DROP FUNCTION holdfast.notify", database=database)
     counting = "RETURNS void LANGUAGE sql AS 'INSERT INTO public.rung VALUES (names)'"
-    postgres_server.query(f"CREATE FUNCTION holdfast.ring(names text[]) {counting}", database=database)
+    postgres_server.query(f"CREATE FUNCTION holdfast.notify(names text[]) {counting}", database=database)
     asyncio.run(scenario())
 
 
@@ -251,7 +258,7 @@ def test_waiters_outlive_a_restart(url: str, table: Table, postgres_server: Post
                 await table.until_waiting(1)
                 await in_thread(lambda kill=kill: postgres_server.restart(kill=kill))
                 await table.until_waiting(1)
-                database.ring([BELL])
+                database.notify([BELL])
                 assert await waiter is True
 
     asyncio.run(scenario())
@@ -265,9 +272,8 @@ def test_rings_are_not_wasted_on_the_dead(
             await link.wait([BELL], 100)
             (waiter,) = waiters_of(link)
             await table.until_waiting(1)
-            dead = "INSERT INTO holdfast.waiting SELECT 'default', 'a dead one ' || n, 0 FROM generate_series(1, 20) n"
-            await in_thread(lambda: postgres_server.query(dead, database=database))
-            link.ring([BELL])
+            await in_thread(lambda: postgres_server.query(DEAD, database=database))
+            link.notify([BELL])
             assert await waiter is True
 
     asyncio.run(scenario())
@@ -279,8 +285,8 @@ def test_the_dead_are_cleared_away(url: str, table: Table, postgres_server: Post
             await link.wait(["another"], 100)
             await until(lambda: table.waiting() == 0, "they are gone")
 
-    dead = "INSERT INTO holdfast.waiting SELECT 'default', 'a dead one ' || n, 0 FROM generate_series(1, 20) n"
-    postgres_server.query(dead, database=database)
+        postgres_server.query(DEAD, database=database)
+
     asyncio.run(scenario())
 
 
@@ -298,7 +304,7 @@ def test_last_ring_is_sent_when_the_loop_ends(url: str, table: Table) -> None:
     async def scenario() -> None:
         async with opened(url) as database:
             await database.call("levels")
-            database.ring([BELL])
+            database.notify([BELL])
 
     asyncio.run(scenario())
     assert table.unheard() == {BELL}
@@ -307,7 +313,7 @@ def test_last_ring_is_sent_when_the_loop_ends(url: str, table: Table) -> None:
 def test_ring_may_be_the_first_thing_of_all(url: str, table: Table) -> None:
     async def scenario() -> None:
         async with opened(url) as database:
-            database.ring([BELL])
+            database.notify([BELL])
             await until(lambda: table.unheard() == {BELL}, "it was rung")
 
     asyncio.run(scenario())
@@ -319,8 +325,8 @@ def test_idle_process_says_nothing(url: str, table: Table, postgres_server: Post
 
     async def scenario() -> None:
         async with opened(url) as link:
-            await link.wait([BELL], 100)
-            await table.until_waiting(1)
+            while not await in_thread(table.waiting):
+                await link.wait([BELL], 100)
             before = await in_thread(postgres_server.query, backend, database)
             for _ in range(50):
                 assert await link.wait([BELL], 5) is False

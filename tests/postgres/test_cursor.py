@@ -12,9 +12,10 @@ import pytest
 from holdfast.core import lifecycle
 from holdfast.core.priority import STRICT_STEP_MS
 from holdfast.core.task import Claimed, State
-from holdfast.stores.contract import UPKEEP_DUTY
+from holdfast.stores import documents
+from holdfast.stores.contract import MAINTENANCE
 from holdfast.stores.open import open_store
-from holdfast.testing.kit import ack
+from holdfast.testing.kit.kit import ack
 from tests.postgres.rig import BATCH, Rig
 from tests.support import eventually
 
@@ -40,7 +41,7 @@ def _entries_read(rig: Rig) -> int:
 
 async def _set_step(rig: Rig, step_ms: int) -> None:
     store = rig.open()
-    await store.set_step("q", step_ms)
+    await documents.set_step(store, "q", step_ms)
     await store.close()
 
 
@@ -82,8 +83,8 @@ def test_task_that_is_committed_late_is_swept_up(database_url: str) -> None:
         [late] = rig.tasks(1)
         with psycopg.connect(database_url) as slow:
             slow.execute(
-                "SELECT holdfast.enqueue(%s, 0, ARRAY[%s]::uuid[], ARRAY['{}'::bytea], NULL, NULL, NULL, ARRAY['q'],"
-                " ARRAY['t'], ARRAY[0], ARRAY[0::bigint], ARRAY[NULL]::bigint[], NULL)",
+                "SELECT holdfast.enqueue(%s, 0, ROW(ARRAY[%s]::uuid[], ARRAY['{}'::bytea], NULL, NULL, NULL,"
+                " ARRAY['q'], ARRAY['t'], ARRAY[0], ARRAY[0::bigint], ARRAY[NULL]::bigint[], NULL)::holdfast.batch)",
                 (rig.clock.now_ms(), late.task_id),
             )
             for _ in range(2):
@@ -95,8 +96,8 @@ def test_task_that_is_committed_late_is_swept_up(database_url: str) -> None:
             "SELECT count(*) FROM holdfast.ready r JOIN holdfast.lanes l USING (lane) WHERE r.rank < l.floor"
         )
         assert above == 1
-        duty = await store.hold_duty(UPKEEP_DUTY, "owner", 60_000)
-        await store.promote(duty.epoch)
+        leader = await store.lead(MAINTENANCE, "owner", 60_000)
+        await store.promote(leader.epoch)
         assert [claim.task_id for claim in await rig.claim(store)] == [late.task_id]
         await store.close()
 
@@ -139,8 +140,8 @@ def test_nothing_is_left_behind_by_many_producers_and_workers(database_url: str)
         while len(done) < total:
             held = await rig.claim(store, 7, held)
             done += [claim.task_id for claim in held]
-            duty = await store.hold_duty(UPKEEP_DUTY, "owner", 60_000)
-            await store.promote(duty.epoch)
+            leader = await store.lead(MAINTENANCE, "owner", 60_000)
+            await store.promote(leader.epoch)
         await store.apply([ack(claim) for claim in held])
         await store.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.stores.contract import Finding
-from holdfast.stores.postgres.probing import probe
+from holdfast.stores.postgres.doctor import probe
 from tests.postgres.link.helpers import opened
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres_programs import DURABLE
@@ -62,7 +62,9 @@ def test_autovacuum_is_off(postgres_server: PostgresServer) -> None:
     assert "set autovacuum = on" in the_one(findings(postgres_server, "autovacuum"), "problem")
 
 
-@pytest.mark.parametrize(("durability", "effect"), [("replicated", "waits for nobody"), ("strict", "writes nothing")])
+@pytest.mark.parametrize(
+    ("durability", "effect"), [("replicated", "waits for no standby"), ("strict", "writes nothing")]
+)
 def test_no_synchronous_standby(server: PostgresServer, durability: str, effect: str) -> None:
     text = the_one(findings(server, "standbys", durability=durability), "problem")
     assert f"synchronous_standby_names is empty: durability={durability} {effect}" in text

@@ -2,7 +2,7 @@
 -- As sessions other than ours have them.
 SELECT name, reset_val FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', 'autovacuum',
-               'statement_timeout', 'server_version')
+               'statement_timeout', 'server_version', 'default_transaction_isolation')
 
 -- name: standbys
 -- What the server tells of its standbys; without the privilege to see more, only that they are there.
@@ -18,7 +18,7 @@ WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'c
 ORDER BY xact_start LIMIT 3
 
 -- name: slots
--- Replication slots that nobody uses: they keep WAL, and with xmin also dead rows, for ever.
+-- Unused replication slots: they keep WAL, and with xmin also dead rows, for ever.
 SELECT slot_name, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::float8
 FROM pg_replication_slots WHERE NOT active AND restart_lsn IS NOT NULL ORDER BY restart_lsn LIMIT 3
 

@@ -1,3 +1,0 @@
--- oldest code: 1
--- The functions. Those of today, which a later step makes, replace all that this step has made: whoever takes it now takes
--- that one in the same transaction.

@@ -1,0 +1,175 @@
+"""What others put into the store: refused where it comes in, and alone in its misfortune where it is there already."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.core.ids import occurrence_id
+from holdfast.core.task import State
+from holdfast.stores.contract import MAINTENANCE, Query
+from holdfast.testing.kit.kit import ack
+from tests.postgres.rig import Rig
+from tests.postgres.schemas import migrate
+from tests.servers.postgres import PostgresServer
+
+#: Text that is no JSON, and JSON that is no policy or no headers.
+UNREADABLE = [
+    ("policy", "garbage"),
+    ("policy", "[]"),
+    ("policy", '{"max_attempts": "many"}'),
+    ("headers", "garbage"),
+    ("headers", "[]"),
+    ("headers", '{"a": 7}'),
+]
+
+
+@pytest.fixture
+def guest(postgres_server: PostgresServer, database: str) -> Iterator[str]:
+    """The URL of a role that may use the schema, and nothing else."""
+    asyncio.run(migrate(postgres_server.url(database)))
+    role = f"guest_{database}"
+    with postgres_server.connect(database) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN")
+        owner.execute(f"GRANT USAGE ON SCHEMA holdfast TO {role}")
+    yield postgres_server.url(database, user=role)
+    with postgres_server.connect(database) as owner:
+        owner.execute(f"DROP OWNED BY {role}")
+        owner.execute(f"DROP ROLE {role}")
+
+
+def _within(url: str, rig: Rig, call: dict[str, Any] | None = None, **fields: Any) -> list[tuple[Any, ...]]:
+    """What `enqueue_within` answers to a task with these fields."""
+    [(home,)] = rig.ask("SELECT holdfast.home()")
+    task = {
+        "task_id": rig.ids.task_id(),
+        "type": "t",
+        "queue": "q",
+        "payload": "e30=",
+        "priority": 0,
+        "delay_ms": 0,
+        **fields,
+    }
+    text = json.dumps({"home": home, "level": "local", "map_version": 0, "tasks": [task], **(call or {})})
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute("SELECT * FROM holdfast.enqueue_within(%s)", (text,)).fetchall()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"policy": "garbage"},
+        {"policy": "[]"},
+        {"policy": '{"x":"' + "y" * 70_000 + '"}'},
+        {"headers": "garbage"},
+        {"headers": '{"a": 1}'},
+        {"headers": '["a"]'},
+        {"queue": "*maintenance"},
+        {"queue": "q\n"},
+        {"queue": None},
+        {"type": "a b"},
+        {"type": "t" * 129},
+        {"type": None},
+        {"request_id": ""},
+        {"request_id": "a b"},
+        {"request_id": "r" * 201},
+        {"priority": 101},
+        {"priority": -101},
+        {"priority": None},
+        {"delay_ms": -1},
+        {"delay_ms": None},
+        {"delay_ms": 9_000_000_000_000_000_000},
+        {"run_at_ms": -1},
+        {"payload": None},
+        {"payload": "!"},
+        {"task_id": None},
+        {"task_id": occurrence_id("nightly", 1_800_000_000_000, 0)},
+        {"request_id": "schedule:nightly@2027-01-15T08:00:00Z"},
+    ],
+    ids=lambda fields: " ".join(f"{name}={str(value)[:20]!r}" for name, value in fields.items()),
+)
+def test_guest_records_nothing_that_is_no_task(guest: str, database_url: str, fields: dict[str, Any]) -> None:
+    rig = Rig(database_url)
+    with pytest.raises(psycopg.Error) as refused:
+        _within(guest, rig, **fields)
+    assert refused.value.sqlstate in {"HF003", "22P02", "22023", "22003"}
+    assert rig.ask("SELECT count(*) FROM holdfast.tasks") == [(0,)]
+
+
+def test_guest_does_not_set_the_clock(guest: str, database_url: str) -> None:
+    rig = Rig(database_url)
+    assert _within(guest, rig, {"now": 1}) == []
+    assert rig.ask("SELECT min(created_at) > 1700000000000 FROM holdfast.tasks") == [(True,)]
+    assert _within(database_url, rig, {"now": 1}) == []
+    assert rig.ask("SELECT min(created_at) FROM holdfast.tasks") == [(1,)]
+
+
+@pytest.mark.parametrize(("column", "text"), UNREADABLE)
+def test_task_that_cannot_be_read_takes_no_neighbour_along(database_url: str, column: str, text: str) -> None:
+    rig = Rig(database_url)
+
+    async def run() -> None:
+        store = rig.open()
+        good, bad, last = rig.tasks(3)
+        await store.enqueue([good, bad, last])
+        rig.ask(f"UPDATE holdfast.tasks SET {column} = '{text}' WHERE task_id = '{bad.task_id}'")
+        assert [task.task_id for task in (await store.find(Query())).tasks] == [last.task_id, bad.task_id, good.task_id]
+        claims = await rig.claim(store, 3)
+        assert [claim.task_id for claim in claims] == [good.task_id, last.task_id]
+        await store.apply([ack(claim) for claim in claims])
+        [record] = await store.get([bad.task_id])
+        assert record is not None
+        assert record.state is State.DEAD_LETTERED
+        [line] = record.history
+        assert line.error is not None
+        assert line.error.type == "UnreadableTask"
+        page = await store.find(Query(states=frozenset({State.DEAD_LETTERED})))
+        assert [task.task_id for task in page.tasks] == [bad.task_id]
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_lease_of_a_task_that_cannot_be_read_runs_out_like_any_other(database_url: str) -> None:
+    rig = Rig(database_url)
+
+    async def run() -> None:
+        store = rig.open()
+        tasks = rig.tasks(3)
+        await store.enqueue(tasks)
+        await rig.claim(store, 3)
+        rig.ask(f"UPDATE holdfast.tasks SET policy = 'garbage' WHERE task_id = '{tasks[1].task_id}'")
+        rig.clock.advance(40_000)
+        await store.lead(MAINTENANCE, "owner", 60_000)
+        assert {claim.task_id for claim in (await store.expired()).claims} == {task.task_id for task in tasks}
+        await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_isolation_of_the_database_is_not_ours(database_url: str, level: str) -> None:
+    rig = Rig(database_url)
+    rig.ask(f"ALTER DATABASE {database_url.rsplit('/', 1)[1]} SET default_transaction_isolation = '{level}'")
+
+    async def run() -> None:
+        stores = [rig.open() for _ in range(4)]
+        await stores[0].enqueue(rig.tasks(400))
+        done = 0
+        for _ in range(10):
+            batches = await asyncio.gather(*(rig.claim(store, 10) for store in stores))
+            verdicts = await asyncio.gather(
+                *(store.apply([ack(claim) for claim in claims]) for store, claims in zip(stores, batches, strict=True))
+            )
+            done += sum(verdict.applied for batch in verdicts for verdict in batch)
+        assert done == 400
+        for store in stores:
+            await store.close()
+
+    asyncio.run(run())
+    assert rig.ask("SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
