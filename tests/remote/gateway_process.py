@@ -59,6 +59,12 @@ class GatewayProcess:
         elif self._process.frozen:
             self.thaw()
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now."""
+        assert self._process is not None
+        return self._process.pid
+
     def __str__(self) -> str:
         return f"gateway on port {self.port}"
 

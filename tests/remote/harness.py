@@ -12,14 +12,14 @@ from typing import Any
 
 import uvicorn
 
-from holdfast.api.app import make_api
-from holdfast.api.gateway import Gateway, GatewaySettings
-from holdfast.api.guard import Guard
-from holdfast.api.serving import listen
+from holdfast.server.app import make_app
+from holdfast.server.auth import Guard
+from holdfast.server.process import listen
+from holdfast.server.server import Server, ServerSettings
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
-from holdfast.testing.harness import StoreHarness
-from tests.api.setting import OpenDoor
+from holdfast.testing.kit.harness import StoreHarness
+from tests.server.setting import OpenDoor
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -83,9 +83,9 @@ class GatewayHarness:
 
     async def url(self) -> str:
         """Of a new gateway."""
-        gateway = Gateway(await self._inner.open(), self._guard, GatewaySettings(upkeep=False), clock=self.clock)
+        gateway = Server(await self._inner.open(), self._guard, ServerSettings(maintenance=False), clock=self.clock)
         await self._server.run(self._gateways.enter_async_context(gateway.opened()))
-        return self._server.mount(make_api(gateway))
+        return self._server.mount(make_app(gateway))
 
     async def destroy(self) -> None:
         """Closes the gateways, and deletes the inner harness's data."""

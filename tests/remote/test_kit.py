@@ -1,12 +1,8 @@
-"""The kit over HTTP: every promise on SQLite; on the other stores, where each case costs more, every so-manieth.
-
-`KIT_EVERY=1` runs all cases everywhere, in a few minutes.
-"""
+"""The kit over HTTP, on every store: some of the cases in `make test`, all of them in `make test-all`."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,15 +12,14 @@ from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
 from holdfast.stores.sharded.store import ShardedStore
 from holdfast.testing.clock import SteppedClock
-from holdfast.testing.conformance import CASES, Case, run_case
-from holdfast.testing.harness import SqliteHarness, StoreHarness
+from holdfast.testing.kit.conformance import CASES, Case, run_case
+from holdfast.testing.kit.harness import SqliteHarness, StoreHarness
 from tests.postgres.harness import postgres_harness
 from tests.remote.harness import GatewayHarness
 from tests.servers.harness import server_harness
 from tests.servers.postgres_shared import shared_durable_postgres
 from tests.servers.shared import shared_durable_server
-
-SOME_CASES = CASES[:: int(os.environ.get("KIT_EVERY", "8"))]
+from tests.stores.sampling import on_each, sampled
 
 
 class TwoFiles:
@@ -74,14 +69,11 @@ ELSEWHERE: dict[str, Callable[[Path], StoreHarness]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", sampled(CASES, 4))
 def test_promise_is_kept_behind_a_gateway(case: Case, tmp_path: Path) -> None:
     asyncio.run(run_case(case, lambda: GatewayHarness(SqliteHarness(tmp_path))))
 
 
-@pytest.mark.parametrize("harness", ELSEWHERE.values(), ids=ELSEWHERE.keys())
-@pytest.mark.parametrize("case", SOME_CASES, ids=str)
-def test_promise_is_kept_behind_a_gateway_elsewhere(
-    case: Case, harness: Callable[[Path], StoreHarness], tmp_path: Path
-) -> None:
-    asyncio.run(run_case(case, lambda: harness(tmp_path)))
+@pytest.mark.parametrize(("harness", "case"), on_each(ELSEWHERE, CASES, every=16))
+def test_promise_is_kept_behind_a_gateway_elsewhere(harness: str, case: Case, tmp_path: Path) -> None:
+    asyncio.run(run_case(case, lambda: ELSEWHERE[harness](tmp_path)))

@@ -32,7 +32,7 @@ def test_a_wait_that_is_called_off_takes_its_connection_with_it() -> None:
 
     with scripted(script) as server:
         with_store(url_of(server), use)
-        assert server.requests[0].json == {"bells": ["default"], "timeout_ms": 20_000}
+        assert server.requests[0].json == {"wakeups": ["default"], "timeout_ms": 20_000}
 
 
 def test_a_wait_ends_with_its_store() -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.testing.harness import SqliteHarness
-from holdfast.testing.model import state_machine
+from holdfast.testing.kit.harness import SqliteHarness
+from holdfast.testing.kit.model import state_machine
 from tests.remote.harness import GatewayHarness
 from tests.stores.test_model import EXAMPLES, PROFILE
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_store_behind_a_gateway_equals_the_model(tmp_path: Path) -> None:
     machine = state_machine(lambda: GatewayHarness(SqliteHarness(tmp_path)))

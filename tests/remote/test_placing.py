@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.partitions import PartitionMap, first_map
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.remote.placing import Placing
+from holdfast.stores.remote.store import Placing
 from holdfast.testing.clock import SteppedClock
 
 TWO = first_map(("", "")).with_spread("hot", 2)

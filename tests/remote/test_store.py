@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast
 from holdfast.core.ids import partition_of
-from holdfast.errors import BadOption, BadUrl, NotAllowed, StoreUnavailable
+from holdfast.core.task import Enqueued, NewTask
+from holdfast.errors import BadOption, BadUrl, NotAllowed, StoreFull, StoreUnavailable
+from holdfast.server.server import ServerSettings
+from holdfast.stores import documents
+from holdfast.stores.contract import Store
+from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
+from tests.remote.calling import with_store
 from tests.remote.gateway_process import GatewayProcess, running_gateway
 from tests.remote.scripted import always, scripted
+from tests.server.setting import running_server
 from tests.support import free_port, run_holdfast
 
 
@@ -40,31 +47,39 @@ def make_app(url: str) -> Holdfast:
 def test_partitions_are_for_those_who_may_look_after_them(gateway: GatewayProcess) -> None:
     async def look() -> None:
         admin = open_store(gateway.url("admin"))
-        parts = admin.partitions()
+        parts = await admin.partitions()
         assert [part.url.rpartition("/")[2] for part in parts] == ["a.db", "b.db"]
-        assert [list(part.partitions()) for part in parts] == [[part] for part in parts]
+        assert [list(await part.partitions()) for part in parts] == [[part] for part in parts]
         assert [await part.counts() for part in parts] == [[], []]
-        assert {part.map_version for part in parts} == {(await admin.partition_map()).version}
+        assert [(await documents.partition_map(part)).partition for part in parts] == [0, 1]
         await admin.close()
         worker = open_store(gateway.url("work:*"))
-        assert list(worker.partitions()) == []
+        assert list(await worker.partitions()) == []
         await worker.close()
 
     asyncio.run(look())
 
 
 def test_partitions_of_a_gateway_that_is_away_are_not_known() -> None:
-    with pytest.raises(StoreUnavailable, match="the gateway does not answer"):
-        open_store(f"http://127.0.0.1:{free_port()}").partitions()
+    async def look() -> None:
+        store = open_store(f"http://127.0.0.1:{free_port()}?deadline=100ms")
+        with pytest.raises(StoreUnavailable, match="connection refused"):
+            await store.partitions()
+        await store.close()
+
+    asyncio.run(look())
 
 
 def test_a_single_store_behind_a_gateway_is_its_own_partition() -> None:
+    async def look(port: int) -> None:
+        store = open_store(f"http://127.0.0.1:{port}")
+        assert list(await store.partitions()) == [store]
+        assert list(await store.partitions()) == [store]
+        await store.close()
+
     with scripted(always(b'["sqlite:///tasks.db"]')) as server:
-        store = open_store(f"http://127.0.0.1:{server.port}")
-        assert list(store.partitions()) == [store]
-        assert list(store.partitions()) == [store]
+        asyncio.run(look(server.port))
         assert len(server.requests) == 1
-        asyncio.run(store.close())
 
 
 def test_sync_and_async_producers_spread_their_tasks(gateway: GatewayProcess) -> None:
@@ -120,7 +135,7 @@ def test_a_token_for_one_queue_tells_why_and_lists_that_queue(gateway: GatewayPr
 
 def test_a_token_that_nobody_made_is_refused_in_one_line(gateway: GatewayProcess) -> None:
     url = f"http://hf_abcdef_CANARY@127.0.0.1:{gateway.port}"
-    with make_app(url) as app, pytest.raises(BadUrl, match="does not take this token") as caught:
+    with make_app(url) as app, pytest.raises(BadUrl, match="refused this token") as caught:
         app.task_types["double"].enqueue(1)
     assert "CANARY" not in str(caught.value)
 
@@ -149,6 +164,36 @@ def test_a_gateway_that_is_away_is_named_in_one_line() -> None:
     url = f"http://hf_id_CANARY@127.0.0.1:{free_port()}?deadline=200ms"
     done = run_holdfast("queues", "ls", url=url)
     assert done.returncode == 1
-    assert "nobody listens at 127.0.0.1:" in done.stderr
+    assert "connection refused at 127.0.0.1:" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "CANARY" not in done.stdout + done.stderr
+
+
+class _FullAfter(PassingStore):
+    """Takes one call with tasks, and is full then."""
+
+    calls = 0
+
+    async def enqueue(self, tasks: Sequence[NewTask], *, map_version: int = 0) -> list[Enqueued]:
+        self.calls += 1
+        if self.calls > 1:
+            raise StoreFull("no room for new tasks")
+        return await super().enqueue(tasks, map_version=map_version)
+
+
+def test_an_error_in_the_middle_of_a_batch_in_parts_says_what_is_recorded(tmp_path: Path) -> None:
+    full = _FullAfter(open_store(f"sqlite:///{tmp_path}/tasks.db"))
+    tasks = [
+        NewTask(task_id=f"{number:032x}", type="t", queue="q", payload=json.dumps({"x": "y" * 250_000}).encode())
+        for number in range(40)
+    ]
+
+    async def enqueue(store: Store) -> list[Enqueued]:
+        return await store.enqueue(tasks)
+
+    with running_server(lambda: full, settings=ServerSettings(maintenance=False)) as server:
+        with pytest.raises(StoreFull, match="the first 20 of 40 tasks are recorded: send all of them again"):
+            with_store(server.url, enqueue)
+        full.calls = -10
+        again = with_store(server.url, enqueue)
+    assert [answer.created for answer in again] == [False] * 20 + [True] * 20

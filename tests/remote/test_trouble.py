@@ -9,10 +9,12 @@ import pytest
 from holdfast.errors import BadUrl, HoldfastError, StaleEpoch, StoreError, StoreFull, StoreUnavailable
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
-from holdfast.wire import problems
-from holdfast.wire.problems import Problem, write_problem
+from holdfast.stores.remote import problems
+from holdfast.stores.remote.problems import Problem, write_problem
 from tests.remote.calling import counting, url_of, with_store
 from tests.remote.scripted import Peer, Script, always, scripted, silent
+from tests.servers.proxy import FaultProxy, LineFaults
+from tests.servers.wire import AnyWire
 from tests.support import free_port
 
 
@@ -48,6 +50,38 @@ def test_what_is_no_gateway_any_more_may_be_one_again() -> None:
         assert len(server.requests) == 4
 
 
+def test_a_token_that_is_refused_after_the_first_answer_is_an_outage() -> None:
+    def script(peer: Peer) -> None:
+        peer.asked()
+        if peer.number in {1, 2}:
+            peer.answer(
+                problem(problems.UNAUTHORIZED.problem("no")), "401 Unauthorized", problem_type(), "connection: close"
+            )
+        else:
+            peer.answer(b"[]", "200 OK", "connection: close")
+
+    async def use(store: Store) -> None:
+        assert await store.counts() == []
+        assert await store.counts() == []
+
+    with scripted(script) as server:
+        with_store(url_of(server), use)
+        assert len(server.requests) == 4
+
+
+def test_a_token_that_stays_refused_is_unavailable_in_the_same_words() -> None:
+    def script(peer: Peer) -> None:
+        peer.asked()
+        peer.answer(b"[]", "401 Unauthorized" if peer.number else "200 OK", "connection: close")
+
+    async def use(store: Store) -> None:
+        await store.counts()
+        await store.counts()
+
+    with scripted(script) as server, pytest.raises(StoreUnavailable, match="refused this token"):
+        with_store(url_of(server, "?deadline=300ms"), use)
+
+
 def test_what_stays_no_gateway_is_unavailable() -> None:
     def script(peer: Peer) -> None:
         peer.asked()
@@ -59,7 +93,7 @@ def test_what_stays_no_gateway_is_unavailable() -> None:
         await store.counts()
         await store.counts()
 
-    with scripted(script) as server, pytest.raises(StoreUnavailable, match="no Holdfast gateway"):
+    with scripted(script) as server, pytest.raises(StoreUnavailable, match="not a Holdfast server"):
         with_store(url_of(server, "?deadline=300ms"), use)
 
 
@@ -68,6 +102,18 @@ def test_time_is_up_before_the_gateway_wants_to_be_asked_again() -> None:
     with scripted(always(refusal, "429 Too Many Requests", problem_type(), "retry-after: 60")) as server:
         with pytest.raises(StoreUnavailable, match="at most 5 a second"):
             with_store(url_of(server), counting)
+        assert len(server.requests) == 1
+
+
+def test_an_answer_that_takes_longer_than_the_deadline_is_waited_for_while_it_comes() -> None:
+    async def use(store: Store) -> None:
+        assert await store.counts() == []
+
+    with (
+        scripted(always(b"[" + b" " * 3_000_000 + b"]")) as server,
+        FaultProxy(("127.0.0.1", server.port), wire=AnyWire, faults=LineFaults(bytes_per_second=1_000_000)) as line,
+    ):
+        with_store(line.url_for(url_of(server, "?deadline=2s")), use)
         assert len(server.requests) == 1
 
 
@@ -81,13 +127,13 @@ def cut_off(peer: Peer) -> None:
     [
         (silent, StoreUnavailable, "no answer from 127.0.0.1:"),
         (cut_off, StoreUnavailable, "closed the connection"),
-        (lambda peer: peer.send(b"SSH-2.0-OpenSSH\r\n"), BadUrl, "no Holdfast gateway (no HTTP); mend host, port"),
-        (always(b"<html>", "404 Not Found"), BadUrl, "no Holdfast gateway; mend host, port"),
+        (lambda peer: peer.send(b"SSH-2.0-OpenSSH\r\n"), BadUrl, "not a Holdfast server (no HTTP): fix the host, port"),
+        (always(b"<html>", "404 Not Found"), BadUrl, "not a Holdfast server: fix the host, port"),
         (always(b"<html>"), StoreError, "the answer to counts is not one that this version knows"),
         (always(b'{"a": 1}'), StoreError, "the answer to counts is not one that this version knows"),
-        (always(b"", "301 Moved", "location: https://u:CANARY@x/"), BadUrl, "sends its callers to https://***@x/"),
-        (always(b"", "401 Unauthorized"), BadUrl, "the gateway does not take this token; make one with"),
-        (always(b"oops", "500 Internal Server Error"), StoreUnavailable, "the gateway answered with status 500"),
+        (always(b"", "301 Moved", "location: https://u:CANARY@x/"), BadUrl, "redirects to https://***@x/"),
+        (always(b"", "401 Unauthorized"), BadUrl, "the server refused this token: make one with"),
+        (always(b"oops", "500 Internal Server Error"), StoreUnavailable, "the server answered with status 500"),
     ],
     ids=["silent", "cut off", "ssh", "web server", "html", "other json", "redirect", "token", "broken"],
 )
@@ -101,19 +147,19 @@ def test_trouble_is_named_in_one_line(script: Script, error: type[HoldfastError]
 
 
 def test_nobody_listens() -> None:
-    with pytest.raises(StoreUnavailable, match=r"nobody listens at 127\.0\.0\.1:.*start the gateway") as caught:
+    with pytest.raises(StoreUnavailable, match=r"connection refused at 127\.0\.0\.1:.*start the server") as caught:
         with_store(f"http://CANARY@127.0.0.1:{free_port()}?deadline=200ms", counting)
     assert "CANARY" not in str(caught.value)
 
 
 def test_an_unknown_name_is_named() -> None:
-    with pytest.raises(StoreUnavailable, match=r"the name in nobody\.invalid:80 is not known"):
+    with pytest.raises(StoreUnavailable, match=r"the name in nobody\.invalid:80 is unknown"):
         with_store("http://nobody.invalid?deadline=200ms", counting)
 
 
 def test_a_missing_token_is_asked_for() -> None:
     with scripted(always(b"", "401 Unauthorized")) as server:
-        with pytest.raises(BadUrl, match="wants a token; write https://TOKEN@HOST, or set HOLDFAST_TOKEN"):
+        with pytest.raises(BadUrl, match="needs a token: use https://TOKEN@HOST, or set HOLDFAST_TOKEN"):
             with_store(f"http://127.0.0.1:{server.port}", counting)
         assert "authorization" not in server.requests[0].headers
 

@@ -6,11 +6,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from chaos.deployments import deployed
 from chaos.faults import Deployment
 from chaos.gateway_deployments import deployed_gateway, deployed_gateway_line
 from chaos.run import run_faults
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.alone
 
 SEED = 7
 
@@ -27,9 +28,14 @@ def checked(deployment: Deployment, faults: list[str], directory: Path) -> None:
 
 def test_a_gateway_is_killed_stopped_and_frozen(tmp_path: Path) -> None:
     with deployed_gateway(SEED) as deployment:
-        checked(deployment, ["kill_gateway", "stop_gateway", "freeze_gateway"], tmp_path)
+        checked(deployment, ["kill_gateway", "stop_gateway", "freeze_gateway", "fork_producers"], tmp_path)
 
 
 def test_answers_are_lost_on_the_line_to_a_gateway(tmp_path: Path) -> None:
     with deployed_gateway_line(SEED) as deployment:
         checked(deployment, ["drop_replies"], tmp_path)
+
+
+def test_large_tasks_come_over_a_slow_line(tmp_path: Path) -> None:
+    with deployed("gateway-slow-line", SEED) as deployment:
+        run_faults(deployment, ["slow_line"], seed=SEED, directory=tmp_path).check()

@@ -12,10 +12,10 @@ from holdfast.stores.remote.urls import parse_remote_url
 
 
 def test_plain_url_with_defaults() -> None:
-    settings = parse_remote_url("https://gateway.example")
-    assert (settings.host, settings.port, settings.tls, settings.prefix) == ("gateway.example", 443, True, "")
+    settings = parse_remote_url("https://holdfast.example")
+    assert (settings.host, settings.port, settings.tls, settings.prefix) == ("holdfast.example", 443, True, "")
     assert (settings.token, settings.deadline_ms, settings.ca) == (None, 10_000, "")
-    assert settings.place == "gateway.example"
+    assert settings.place == "holdfast.example"
 
 
 def test_everything_at_once(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ def test_the_token_is_never_shown() -> None:
         ("http://hf_CANARY@", "a host, or a host and a port, is missing"),
         ("http://gateway..example", "that host cannot be"),
         (f"http://{'a' * 64}.example", "every part of a name has 1 to 63 characters"),
-        ("http://joe:CANARY@localhost", "no users with passwords; write the token alone"),
+        ("http://joe:CANARY@localhost", "no users with passwords: write the token alone"),
         ("http://CANARY%0d%0aevil:%20yes@localhost", "no users with passwords"),
         ("http://CANARY%0d%0aevil@localhost", "the token in the URL is none"),
         ("http://CAN/ARY@localhost", "escape / ? # @ in a token"),
         ("http://localhost/a b", "escape / ? # @ in a token"),
-        ("http:localhost", "is not the URL of a gateway"),
+        ("http:localhost", "is not a store URL: two slashes are missing after http:"),
     ],
 )
 def test_a_mistake_is_named_in_one_line(url: str, says: str) -> None:

@@ -43,7 +43,7 @@ def test_a_worker_through_a_gateway_runs_tasks(jobs: Holdfast, gateway: GatewayP
     threaded = enqueue(jobs, "add_in_thread", 4, 5)
     flaky = enqueue(jobs, "flaky", 2)
     hopeless = enqueue(jobs, "hopeless")
-    with working(gateway.url(*WORKER)) as worker:
+    with working(gateway.url(*WORKER), "--log-tasks", "none") as worker:
         assert (added.result(timeout=20), threaded.result(timeout=20), flaky.result(timeout=20)) == (5, 9, 3)
         assert in_state(hopeless, State.DEAD_LETTERED).reason == "max_attempts"
         late = enqueue(jobs, "add", 6, 7)  # rings at a worker that waits
@@ -74,7 +74,7 @@ def test_a_token_that_may_not_work_is_told_so(gateway: GatewayProcess) -> None:
         assert "Traceback" not in worker.output()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_thousand_tasks_survive_a_gateway_that_is_killed(
     jobs: Holdfast, behind: Holdfast, gateway: GatewayProcess
 ) -> None:
