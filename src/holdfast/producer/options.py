@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core.durations import Duration, duration_ms, format_ms
-from holdfast.core.names import check_queue, check_request_id
-from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
+from holdfast.core.names import check_queue, check_request_id, is_storable
 from holdfast.core.priority import check_priority
-from holdfast.core.retry import Retry
-from holdfast.core.sealing import Sealing
-from holdfast.core.task import NewTask, with_trace
+from holdfast.core.retry import DEFAULT_POLICY, Retry, RunPolicy
+from holdfast.core.task import MAX_HEADER_BYTES, MAX_HEADERS, NewTask, with_trace
 from holdfast.errors import BadOption
-from holdfast.stores.transactions import Transaction
 
-#: Headers are for trace ids and the like; what a task works on belongs into its arguments.
-MAX_HEADER_BYTES = 8 * 1024
+if TYPE_CHECKING:
+    from holdfast.security.crypto import Sealing
+    from holdfast.stores.capabilities import Transaction
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -80,7 +79,7 @@ def changed(  # noqa: PLR0913  (the options that a call may have)
     if delay is not None:
         changes.update(delay_ms=duration_ms(delay, "delay"), run_at_ms=None)
     if run_at is not None:
-        changes.update(delay_ms=0, run_at_ms=_run_at_ms(run_at))
+        changes.update(delay_ms=0, run_at_ms=epoch_ms(run_at, "run_at"))
     if priority is not None:
         changes["priority"] = check_priority(priority)
     if request_id is not None:
@@ -98,7 +97,7 @@ def changed(  # noqa: PLR0913  (the options that a call may have)
     return new
 
 
-#: A run that does not heed the end of its time has this long until its process is killed, unless it is told otherwise.
+#: A run that ignores its soft timeout has this long until its process is killed, unless a hard timeout is set.
 HARD_AFTER_SOFT_MS = 30_000
 
 
@@ -139,12 +138,13 @@ def joined(options: Options, transaction: Transaction | None) -> Options:
     return options if transaction is None else msgspec.structs.replace(options, transaction=transaction)
 
 
-def _run_at_ms(run_at: datetime) -> int:
-    if not isinstance(run_at, datetime):
-        raise BadOption(f"run_at: {run_at!r} is not a datetime; write datetime(2030, 1, 1, tzinfo=UTC)")
-    if run_at.utcoffset() is None:
-        raise BadOption(f"run_at: {run_at.isoformat()} has no time zone; add one, such as tzinfo=UTC")
-    return max(0, (run_at - _EPOCH) // timedelta(milliseconds=1))
+def epoch_ms(time: datetime, option: str) -> int:
+    """The time in milliseconds since 1970; `option` names it in the error."""
+    if not isinstance(time, datetime):
+        raise BadOption(f"{option}: {time!r} is not a datetime; write datetime(2030, 1, 1, tzinfo=UTC)")
+    if time.utcoffset() is None:
+        raise BadOption(f"{option}: {time.isoformat()} has no time zone; add one, such as tzinfo=UTC")
+    return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
 
 
 def _policy(retry: Retry, before: RunPolicy) -> RunPolicy:
@@ -159,6 +159,12 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for key, value in headers.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise BadOption(f"headers: {key!r}: {value!r} is not text to text")
+        if not (is_storable(key, len(key)) and is_storable(value, len(value))):
+            raise BadOption(
+                f"headers: {key[:80]!r}: NUL and halves of surrogate pairs cannot be stored; leave them out"
+            )
+    if len(headers) > MAX_HEADERS:
+        raise BadOption(f"headers: {len(headers):,} of them, the limit is {MAX_HEADERS}; put data into the arguments")
     size = sum(len(key.encode()) + len(value.encode()) for key, value in headers.items())
     if size > MAX_HEADER_BYTES:
         raise BadOption(f"headers: {size:,} bytes, the limit is {MAX_HEADER_BYTES:,}; put data into the arguments")

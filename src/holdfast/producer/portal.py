@@ -6,17 +6,25 @@ loop (that loop is blocked meanwhile, as by any sync call), and a forked child g
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import os
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.shield import shielded
+from holdfast.core.payload import is_sealed
+from holdfast.core.task import State, Task
+from holdfast.errors import HoldfastError, ResultTimeout, StoreUnavailable, UsageError
+from holdfast.runtime.forks import process
+from holdfast.runtime.interrupts import shielded
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from holdfast.security.crypto import Sealing
+    from holdfast.stores.contract import Store
 
 T = TypeVar("T")
+
 
 _JOIN_SECONDS = 5.0
 
@@ -27,7 +35,8 @@ class _Cell(Generic[T]):
     __slots__ = ("lock", "value")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        #: Reentrant: a signal handler may come while its thread holds it.
+        self.lock = threading.RLock()
         self.value: T | None = None
 
 
@@ -38,20 +47,28 @@ class PerProcess(Generic[T]):
     could reach into the parent's files and sockets. The lock is per process too, since a fork copies held locks.
     """
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    def __init__(self, make: Callable[[], T], discard: Callable[[T], None] | None = None) -> None:
         self._make = make
-        self._cells: dict[int, _Cell[T]] = {}
+        #: Ends a value that was made in vain.
+        self._discard = discard
+        self._cells: dict[tuple[int, int], _Cell[T]] = {}
 
     def get(self) -> T:
         """The value of this process."""
         cell = self._cell()
         value = cell.value
         if value is None:
-            with cell.lock:
-                value = cell.value
-                if value is None:
-                    value = cell.value = self._make()
+            with shielded(), cell.lock:
+                value = cell.value or self._made(cell)
         return value
+
+    def _made(self, cell: _Cell[T]) -> T:
+        made = self._make()
+        if cell.value is None:
+            cell.value = made
+        elif self._discard is not None:  # A signal handler of this thread was here meanwhile.
+            self._discard(made)
+        return cell.value
 
     def peek(self) -> T | None:
         """The value of this process, if it was made."""
@@ -60,7 +77,7 @@ class PerProcess(Generic[T]):
     def take(self) -> T | None:
         """The value of this process, if it was made; the next `get` makes another."""
         cell = self._cell()
-        with cell.lock:
+        with shielded(), cell.lock:
             value, cell.value = cell.value, None
         return value
 
@@ -69,29 +86,35 @@ class PerProcess(Generic[T]):
         make = self._make
         self._make = lambda: changed(make())
 
+    def replace(self, make: Callable[[], T]) -> Callable[[], None]:
+        """Values are made in this way from now on; call what this gives, and all is as before."""
+        before = self._make, self._cells
+        self._make, self._cells = make, {}
+
+        def restore() -> None:
+            self._make, self._cells = before
+
+        return restore
+
     def _cell(self) -> _Cell[T]:
-        pid = os.getpid()
-        return self._cells.get(pid) or self._cells.setdefault(pid, _Cell())
-
-
-def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
+        this = process()
+        return self._cells.get(this) or self._cells.setdefault(this, _Cell())
 
 
 class _LoopThread:
     """An event loop that runs in a daemon thread until it is stopped."""
 
     def __init__(self) -> None:
+        import asyncio
+
+        from holdfast.runtime.loops import fastest_loop
+
         # A loop factory keeps the runner from making this the current loop of the thread that starts it.
-        self._runner = asyncio.Runner(loop_factory=_fastest_loop())
+        self._runner = asyncio.Runner(loop_factory=fastest_loop())
         self._loop = self._runner.get_loop()
         self._stopping = asyncio.Event()
-        self._lock = threading.Lock()
+        #: Reentrant: a signal handler may enqueue while its thread does.
+        self._lock = threading.RLock()
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="holdfast-portal", daemon=True)
         self._thread.start()
@@ -100,6 +123,8 @@ class _LoopThread:
         """Starts the coroutine in the loop."""
         with self._lock:
             if not self._closed:
+                import asyncio
+
                 return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         coroutine.close()
         raise RuntimeError("the app was closed by another thread during this call")
@@ -132,7 +157,7 @@ class Portal:
 
     def __init__(self, on_close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._on_close = on_close
-        self._threads = PerProcess(self._start)
+        self._threads = PerProcess(self._start, _LoopThread.stop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; an interrupt of the caller cancels it."""
@@ -147,6 +172,11 @@ class Portal:
             raise RuntimeError("a sync call inside Holdfast's own event loop would wait for itself; use the async one")
         with shielded():
             return running.submit(coroutine)
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in the thread of its event loop."""
+        running = self._threads.peek()
+        return running is not None and running.is_current()
 
     def close(self) -> None:
         """Runs `on_close` in the loop and ends the thread, if there is one in this process."""
@@ -180,3 +210,106 @@ def finished(future: Future[T]) -> T:
     except BaseException:
         future.cancel()
         raise
+
+
+# -- link ----------------------------------------------------------------------------------------------------
+
+
+_TRIES = 5
+_FIRST_PAUSE_SECONDS = 0.05
+
+
+class Link:
+    """What task types and handles share: the store of this process, the sync face, and `why`."""
+
+    def __init__(self, store: Callable[[], Store], portal: Portal, sealing: Sealing | None = None) -> None:
+        self.store = store
+        self.run = portal.run
+        self.start = portal.start
+        #: Queues of which it was logged that no worker takes their tasks.
+        self._warned: set[str] = set()
+        #: Called with each task that a caller has waited for some seconds, again and again.
+        self.on_long_wait: Callable[[Task], None] | None = None
+        #: Whether a caller may wait for a task to finish; False in a test whose clock stands still.
+        self.waits = True
+        #: How the app signs and encrypts, if it does.
+        self.sealing = sealing
+
+    async def insist(self, call: Callable[[Store], Awaitable[T]]) -> T:
+        """The answer to a call that may be repeated; asked again where the store has not done so up to its deadline."""
+        pause = _FIRST_PAUSE_SECONDS
+        for _ in range(_TRIES - 1):
+            try:
+                return await call(self.store())
+            except StoreUnavailable as error:
+                if error.tried_ms:
+                    raise
+                import asyncio
+                import random
+
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311  # spreads load, hides nothing
+                pause *= 2
+        return await call(self.store())
+
+    async def why(self, task_id: str) -> str:
+        """Why the task is in its current state."""
+        from holdfast.admin.why import why
+
+        return (await why(self.store(), task_id)).text
+
+    async def timed_out(self, task_id: str, limit_ms: int) -> ResultTimeout:
+        """The error for a caller that has waited this long."""
+        from holdfast.admin.why import timed_out
+
+        return await timed_out(self.store(), task_id, limit_ms)
+
+    def check_waiting(self, unfinished: str, *, bounded: bool) -> None:
+        """Refuses to wait for tasks in a test whose clock stands still: `TimeoutError` if the wait has a limit."""
+        if self.waits:
+            return
+        if bounded:
+            raise TimeoutError
+        raise UsageError(
+            f"{unfinished}, and in this test no task runs while a caller waits: "
+            "call run_due() or advance() before, or use eager(app)"
+        )
+
+    async def warn_if_hindered(self, task: Task) -> None:
+        """Logs a warning, once for each queue, if a caller waits for a task that no running worker can take."""
+        if self.on_long_wait is not None:
+            self.on_long_wait(task)
+        from holdfast.admin.why import hindrance, in_sentence
+
+        if task.queue in self._warned or task.state is State.CLAIMED:
+            return
+        try:
+            found = await hindrance(self.store(), task)
+        except HoldfastError:
+            return  # the wait itself reports a store that does not answer
+        if found:
+            self._warned.add(task.queue)
+            import logging
+
+            logging.getLogger("holdfast.producer").warning(
+                "waiting for task %s in %s: %s", task.task_id, self.store().url, in_sentence(found)
+            )
+
+    def opened_arguments(self, task: Task) -> bytes:
+        """The arguments of a task as its producer gave them, whether they were encrypted or not."""
+        if self.sealing is not None:
+            return self.sealing.opened_arguments(task)
+        if is_sealed(task.payload):
+            from holdfast.security.crypto import needs_key
+
+            raise needs_key(task.payload, f"the arguments of task {task.task_id}")
+        return task.payload
+
+    def opened(self, task: Task, result: bytes) -> bytes:
+        """The result of a task as its function gave it, whether it was encrypted or not."""
+        if self.sealing is not None:
+            return self.sealing.opened_result(task, result)
+        if is_sealed(result):
+            from holdfast.security.crypto import needs_key
+
+            raise needs_key(result, f"the result of task {task.task_id}")
+        return result

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from holdfast.core.durations import Duration
 from holdfast.core.names import check_queue
 from holdfast.core.priority import Order, step_of
-from holdfast.producer.link import Link
+from holdfast.producer.portal import Link
+from holdfast.stores import documents
 from holdfast.stores.contract import QueueCounts
 
 
@@ -38,11 +39,11 @@ class Queues:
         """
         check_queue(queue)
         step_ms = step_of(order, step)
-        await self._link.insist(lambda store: store.set_step(queue, step_ms))
+        await self._link.insist(lambda store: documents.set_step(store, queue, step_ms))
 
     async def _pause(self, queue: str, paused: bool) -> None:
         check_queue(queue)
-        await self._link.insist(lambda store: store.pause(queue, paused))
+        await self._link.insist(lambda store: documents.pause(store, queue, paused))
 
     # -- the same for sync callers --------------------------------------------------------------------------
 

@@ -7,13 +7,17 @@ from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overlo
 from zoneinfo import ZoneInfo
 
 from holdfast.core.durations import Duration
+from holdfast.core.habits import unknown_option
 from holdfast.core.names import check_schedule
-from holdfast.core.outcomes import Cancel, Snooze
 from holdfast.core.retry import Retry
-from holdfast.core.schedule import Call, Schedule, Timing
+from holdfast.core.schedule.decide import changed_call
+from holdfast.core.schedule.occurrences import signed_timing
+from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.task import Outcome
 from holdfast.errors import BadArguments, BadOption, UnknownTaskType
-from holdfast.producer.recorder import Prepared
+from holdfast.producer.enqueue import Prepared
 from holdfast.producer.task_type import AsyncTaskType, RunIn, TaskType
+from holdfast.security.crypto import Sealing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,21 +25,21 @@ T = TypeVar("T", bound=TaskType[..., Any])
 
 #: By name, or by position.
 Arguments = Mapping[str, Any] | Sequence[Any]
-MissedTicks = Literal["skip", "once", "all"]
-OverlappingTicks = Literal["allow", "skip", "queue"]
+MissedOccurrences = Literal["skip", "once", "all"]
+OverlappingOccurrences = Literal["allow", "skip", "queue"]
 
 
-class TickOptions(TypedDict, total=False):
-    """What becomes of ticks."""
+class OccurrenceOptions(TypedDict, total=False):
+    """Options about occurrences: jitter, and what becomes of missed and overlapping ones."""
 
     jitter: Duration
-    missed: MissedTicks
+    missed: MissedOccurrences
     window: Duration
-    overlap: OverlappingTicks
+    overlap: OverlappingOccurrences
 
 
-class TimingOptions(TickOptions, total=False):
-    """When a schedule ticks: `cron` or `every`, and what becomes of its ticks."""
+class TimingOptions(OccurrenceOptions, total=False):
+    """When a schedule has its occurrences: `cron` or `every`, and what becomes of them."""
 
     cron: str
     every: Duration
@@ -54,7 +58,7 @@ class CallOptions(TypedDict, total=False):
     run: RunIn
 
 
-class DeclaredOptions(TickOptions, CallOptions, total=False):
+class DeclaredOptions(OccurrenceOptions, CallOptions, total=False):
     """What may be said besides the rhythm when a schedule is declared."""
 
 
@@ -65,20 +69,20 @@ class ScheduleDecorator(Protocol):
     def __call__(self, function: T, /) -> T: ...
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R | Snooze | Cancel]], /) -> AsyncTaskType[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R | Outcome]], /) -> AsyncTaskType[P, R]: ...
 
     @overload
-    def __call__(self, function: Callable[P, R | Snooze | Cancel], /) -> TaskType[P, R]: ...
+    def __call__(self, function: Callable[P, R | Outcome], /) -> TaskType[P, R]: ...
 
 
-def split(options: DeclaredOptions) -> tuple[TickOptions, CallOptions]:
-    """The options about ticks, and those about tasks; `BadOption` names one that there is not."""
-    known = TickOptions.__annotations__.keys() | CallOptions.__annotations__.keys()
+def split(options: DeclaredOptions) -> tuple[OccurrenceOptions, CallOptions]:
+    """The options about occurrences, and those about tasks; `BadOption` names an unknown option."""
+    known = OccurrenceOptions.__annotations__.keys() | CallOptions.__annotations__.keys()
     for name in options.keys() - known:
-        raise BadOption(f"{name}: a schedule has no such option; it has {', '.join(sorted(known))}")
-    ticks = {name: value for name, value in options.items() if name in TickOptions.__annotations__}
+        raise unknown_option("a schedule", name, sorted(known))
+    occurrences = {name: value for name, value in options.items() if name in OccurrenceOptions.__annotations__}
     calls = {name: value for name, value in options.items() if name in CallOptions.__annotations__}
-    return TickOptions(**ticks), CallOptions(**calls)  # type: ignore[typeddict-item]
+    return OccurrenceOptions(**occurrences), CallOptions(**calls)  # type: ignore[typeddict-item]
 
 
 def scheduled(
@@ -90,8 +94,9 @@ def scheduled(
     """
     if "run" in calls:
         raise BadOption(f"run belongs to the task type: say it where {task_type.name} is declared")
-    call = call_of(_prepared(task_type.using(**calls), args))  # type: ignore[misc]  # without `run`
-    return Schedule(name=check_schedule(task_type.name if name is None else name), timing=timing, call=call)
+    prepared = _prepared(task_type.using(**calls), args)  # type: ignore[misc]  # without `run`
+    name = check_schedule(task_type.name if name is None else name)
+    return Schedule(name=name, timing=timing, call=sealed(call_of(prepared), prepared.options.sealing, name, timing))
 
 
 def check_known(type_name: str, task_types: Mapping[str, Any]) -> None:
@@ -101,8 +106,31 @@ def check_known(type_name: str, task_types: Mapping[str, Any]) -> None:
         raise UnknownTaskType(f"this app has no task type {type_name}; it has {known}")
 
 
+def sealed(call: Call, sealing: Sealing | None, name: str, timing: Timing) -> Call:
+    """What each occurrence of the schedule of this name and timing enqueues, as its app signs and encrypts it."""
+    return call if sealing is None else sealing.call(call, name, timing)
+
+
+def edited_call(
+    schedule: Schedule,
+    new: Call | None,
+    timing: Timing,
+    sealing: Sealing | None,
+    *,
+    queue: str | None,
+    priority: int | None,
+) -> Call:
+    """The call of a schedule that gets this timing and the given changes; signed and encrypted again where needed."""
+    before = schedule.call
+    fits = queue in {None, before.queue} and signed_timing(timing) == signed_timing(schedule.timing)
+    if sealing is None or (new is None and fits):
+        return changed_call(new or before, queue=queue, priority=priority)
+    plain = sealing.opened_call(schedule) if new is None else new
+    return sealing.call(changed_call(plain, queue=queue, priority=priority), schedule.name, timing)
+
+
 def call_of(call: Prepared[Any] | TaskType[..., Any]) -> Call:
-    """What each tick enqueues: a prepared call, or a task type without arguments."""
+    """What each occurrence enqueues: a prepared call, or a task type without arguments; not yet signed or encrypted."""
     prepared = _prepared(call, None) if isinstance(call, TaskType) else call
     if not isinstance(prepared, Prepared):
         raise BadOption(f"a schedule takes a prepared call, as in report.prepare('eu'), or a task type, not {call!r}")
@@ -116,7 +144,7 @@ def call_of(call: Prepared[Any] | TaskType[..., Any]) -> Call:
     for name, value in unfit.items():
         if value:
             raise BadOption(f"{name}: the schedule decides when its tasks run and what they are called; leave it out")
-    made = Call(
+    return Call(
         type=prepared.type,
         queue=options.queue,
         payload=prepared.payload,
@@ -124,7 +152,6 @@ def call_of(call: Prepared[Any] | TaskType[..., Any]) -> Call:
         priority=options.priority,
         policy=options.policy,
     )
-    return made if options.sealing is None else options.sealing.call(made)
 
 
 def _prepared(task_type: TaskType[..., Any], args: Arguments | None) -> Prepared[Any]:

@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
-import inspect
+import os.path
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import WRAPPER_ASSIGNMENTS
-from pathlib import Path
-from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-from holdfast.core.arguments import ArgumentCodec
+import msgspec
+
+from holdfast.core.arguments import ArgumentCodec, check_runnable, is_async
+from holdfast.core.declared import MAX_DECLARED_BYTES, DeclaredType
 from holdfast.core.durations import Duration
+from holdfast.core.habits import OPTION_HABITS, TASK_HABITS, habit, only_known_options
 from holdfast.core.names import check_type
-from holdfast.core.outcomes import Cancel, Snooze
-from holdfast.core.policy import RunPolicy
-from holdfast.core.retry import Retry
-from holdfast.core.sealing import Sealing
-from holdfast.errors import BadName, BadOption
+from holdfast.core.retry import Retry, RunPolicy
+from holdfast.core.task import Outcome
+from holdfast.errors import BadArguments, BadName, BadOption
+from holdfast.producer.enqueue import Prepared, Recorder
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.options import Options, changed, joined
-from holdfast.producer.recorder import Prepared, Recorder
-from holdfast.stores.transactions import Transaction
+
+if TYPE_CHECKING:
+    from holdfast.security.crypto import Sealing
+    from holdfast.stores.capabilities import Transaction
 
 #: Where tasks of a type run: on the event loop, in a thread, or one at a time in a process.
 RunIn = Literal["async", "thread", "process"]
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+#: What `using` takes.
+_CALL_OPTIONS: Final = frozenset(
+    {
+        "queue",
+        "delay",
+        "run_at",
+        "priority",
+        "request_id",
+        "retry",
+        "headers",
+        "timeout",
+        "hard_timeout",
+        "expires",
+        "transaction",
+    }
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -69,6 +91,23 @@ class TaskType(Generic[P, R]):
         """How its arguments and results are signed and encrypted."""
         return self.options.sealing
 
+    def declared(self) -> DeclaredType | None:
+        """What a worker publishes of it, within `MAX_DECLARED_BYTES`; None if its policy alone is larger."""
+        options = self.options
+        made = DeclaredType(
+            name=self.name,
+            queue=options.queue,
+            priority=options.priority,
+            policy=options.policy,
+            sealed=options.sealing is not None,
+            parameters=self.codec.declared(),
+        )
+        for each in (made, msgspec.structs.replace(made, parameters=None)):
+            if len(msgspec.json.encode(each)) <= MAX_DECLARED_BYTES:
+                return each
+        return None
+
+    @only_known_options("using()")
     def using(  # noqa: PLR0913  (the options that a call may have)
         self,
         *,
@@ -107,9 +146,24 @@ class TaskType(Generic[P, R]):
         return other
 
     def prepare(self, /, *args: P.args, **kwargs: P.kwargs) -> Prepared[R]:
-        """The call, checked and encoded, for `app.enqueue_many`."""
+        """The call, checked and encoded; enqueue it with its own `enqueue()`, or many with `app.enqueue_many`."""
         codec = self.codec
-        return Prepared(self.name, self.options, codec.encode(args, kwargs), codec.decode_result)
+        try:
+            payload = codec.encode(args, kwargs)
+        except BadArguments as error:
+            raise self._with_advice(error, kwargs) from None
+        return Prepared(self.name, self.options, payload, codec.decode_result, self.recorder)
+
+    def _with_advice(self, error: BadArguments, kwargs: Mapping[str, Any]) -> BadArguments:
+        """The error; for an option among the arguments, with the call that takes it."""
+        name = next((name for name in kwargs if f"unknown argument '{name}'" in str(error)), "")
+        call = self.name.rpartition(".")[2]
+        if name in _CALL_OPTIONS:
+            return BadArguments(
+                f"{error}; options go through using: {call}.using({name}={kwargs[name]!r}).enqueue(...)"
+            )
+        advice = OPTION_HABITS.get(name)
+        return error if advice is None else BadArguments(f"{error}; {name!r}: {advice}")
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
         """Records one task; it is durable when this returns, or when the transaction commits that it is recorded in."""
@@ -120,9 +174,15 @@ class TaskType(Generic[P, R]):
         return self.recorder.record_one(self.prepare(*args, **kwargs))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls the function here and now; nothing is recorded."""
+        """Calls the function immediately, in this process; no task is enqueued."""
         result: R = self.function(*args, **kwargs)
         return result
+
+    if not TYPE_CHECKING:  # or a checker would believe in every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            own = self.__dict__.get("name", type(self).__name__)
+            raise habit(TASK_HABITS, f"the task type {own}", name, own.rpartition(".")[2])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -134,7 +194,7 @@ class AsyncTaskType(TaskType[P, R]):
     def __call__(  # type: ignore[override]  # as the function itself: a call gives a coroutine, a task its result
         self, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]:
-        """Calls the function here and now; nothing is recorded."""
+        """Calls the function immediately, in this process; no task is enqueued."""
         coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
         return coroutine
 
@@ -143,10 +203,10 @@ class TaskDecorator(Protocol):
     """What `@app.task(...)` gives: a decorator that keeps the types of the function."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R | Snooze | Cancel]], /) -> AsyncTaskType[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R | Outcome]], /) -> AsyncTaskType[P, R]: ...
 
     @overload
-    def __call__(self, function: Callable[P, R | Snooze | Cancel], /) -> TaskType[P, R]: ...
+    def __call__(self, function: Callable[P, R | Outcome], /) -> TaskType[P, R]: ...
 
 
 def declare(
@@ -159,10 +219,11 @@ def declare(
 ) -> TaskType[..., Any]:
     """The task type of a function."""
     type_name = check_type(name) if name is not None else default_name(function)
+    check_runnable(function, type_name)
     codec = ArgumentCodec(function, type_name, max_payload)
-    is_async = inspect.iscoroutinefunction(function)
-    kind = AsyncTaskType if is_async else TaskType
-    return kind(type_name, function, is_async, codec, options, recorder, _alone(run, is_async, type_name))
+    awaited = is_async(function)
+    kind = AsyncTaskType if awaited else TaskType
+    return kind(type_name, function, awaited, codec, options, recorder, _alone(run, awaited, type_name))
 
 
 def _alone(run: RunIn | None, is_async: bool, type_name: str) -> bool:
@@ -174,7 +235,9 @@ def _alone(run: RunIn | None, is_async: bool, type_name: str) -> bool:
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """`module.qualname`, the same whether the module was imported or run."""
+    """`module.qualname`, the same whether the module was imported or run; a task type of another app keeps its name."""
+    if isinstance(function, TaskType):
+        return function.name
     qualified = getattr(function, "__qualname__", None)
     if qualified is None:
         raise BadName(f"{function!r} has no name of its own: declare it with @app.task(name=...)")
@@ -191,4 +254,4 @@ def _module_name(module: str) -> str:
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:  # run with -m
         return str(spec.name).removesuffix(".__main__")
-    return module if file is None else Path(file).stem
+    return module if file is None else os.path.splitext(os.path.basename(file))[0]  # noqa: PTH119, PTH122  # fast to import

@@ -34,6 +34,9 @@ def wrong_arguments() -> None:
     resize.enqueue("cat.jpg", 400, 300)  # E:
     resize.enqueue("cat.jpg", delay="2h")  # E:
     resize.prepare(url=None)  # E:
+    resize.prepare("cat.jpg", wdith=400)  # E:
+    resize.delay("cat.jpg")  # E:
+    app.tasks.list(status="ready")  # E:
     resize.using(delay="2h").enqueue(3)  # E:
     fetch.enqueue("cat.jpg", 3)  # E:
     fetch.using(queue="images").enqueue(tries=3)  # E:
@@ -45,6 +48,7 @@ async def wrong_async_arguments() -> None:
     await fetch.aenqueue("cat.jpg", tries="3")  # E:
     await fetch.using(priority=3).aenqueue()  # E:
     await fetch(3)  # E:
+    await resize.enqueue("cat.jpg")  # E:
 
 
 def wrong_results() -> None:

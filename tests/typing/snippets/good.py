@@ -13,10 +13,9 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
-from holdfast import Cancel, Holdfast, Retry, Snooze, TaskHandle, current
-from holdfast.core.progress import LogLine, Progress
-from holdfast.core.schedule import Schedule
-from holdfast.core.task import Attempt, Task
+from holdfast import Again, Cancel, Holdfast, Retry, Snooze, TaskHandle, TaskInfo, as_completed, current
+from holdfast.core.schedule.record import Schedule
+from holdfast.core.task import Attempt, LogLine, Progress
 from holdfast.stores.contract import QueueCounts
 
 app = Holdfast("sqlite://", retry=Retry(max_attempts=3, give_up_on=(ValueError,)))
@@ -48,7 +47,9 @@ async def crawl(url: str, depth: int | None = None) -> list[str] | Snooze:
 
 
 @app.task
-def maybe(number: int) -> int | Snooze | Cancel:
+def maybe(number: int) -> int | Snooze | Again | Cancel:
+    if not number:
+        return Again("30s")
     return Cancel("odd") if number % 2 else number
 
 
@@ -75,8 +76,12 @@ def as_tasks() -> None:
     handle = resize.enqueue("cat.jpg", 400)
     assert_type(handle, TaskHandle[str])
     assert_type(handle.result(timeout=10), str)
-    assert_type(handle.status(), Task)
-    assert_type(handle.wait(timedelta(seconds=3)), Task)
+    assert_type(handle.status(), TaskInfo)
+    assert_type(handle.status().created_at, datetime)
+    assert_type(app.tasks.list(state="ready", type=resize, since="1h"), list[TaskInfo])
+    assert_type(app.status_many([handle, handle.task_id]), list[TaskInfo | None])
+    assert_type([each.result() for each in as_completed([handle], timeout="1h")], list[str])
+    assert_type(handle.wait(timedelta(seconds=3)), TaskInfo)
     assert_type(handle.history(), tuple[Attempt, ...])
     assert_type(handle.cancel(), bool)
     assert_type(handle.why(), str)
@@ -130,7 +135,7 @@ def many(urls: Iterator[str]) -> None:
 
 async def steps() -> None:
     assert_type(await current().once("order-42", fetch, "cat.jpg"), bytes)
-    assert_type(await current().once("order-42", asyncio.to_thread, resize, "cat.jpg"), str)
+    assert_type(await current().once("order-42", asyncio.to_thread, resize, "cat.jpg"), str)  # pyright: ignore[reportArgumentType, reportCallIssue, reportAssertTypeFailure]
     assert_type(await current().once("order-42", keep="30d")(fetch, url="cat.jpg"), bytes)
 
 

@@ -1,42 +1,114 @@
-"""Hands tasks to the store: in batches, under ids made here, so that a lost reply never makes a second task."""
+"""Enqueues prepared calls: in the caller's thread where the store can, else on the app's event loop."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from holdfast.clock import SystemClock
 from holdfast.core.ids import IdSource
 from holdfast.core.task import Enqueued, NewTask, Task
-from holdfast.errors import BadOption, RequestConflict
+from holdfast.errors import BadOption, RequestConflict, UsageError
 from holdfast.observe.tracing import carrier, sending
 from holdfast.producer.handle import TaskHandle
-from holdfast.producer.link import Link
-from holdfast.producer.options import Options
-from holdfast.producer.portal import finished
-from holdfast.shield import shielded
-from holdfast.stores.contract import MAX_BATCH, Placement, Store
-from holdfast.stores.transactions import Transaction, within
+from holdfast.producer.options import Options, changed
+from holdfast.producer.portal import Link, finished
+from holdfast.runtime.interrupts import shielded
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from holdfast.security.crypto import Sealing
+    from holdfast.security.keys import Keys
+    from holdfast.stores.capabilities import Transaction
+    from holdfast.stores.contract import Placement, Store
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Prepared(Generic[R_co]):
-    """One call, checked and encoded, not yet recorded; `enqueue_many` takes many of them."""
+    """One call, checked and encoded, not yet enqueued; `enqueue_many` takes many of them.
 
-    __slots__ = ("decode", "options", "payload", "type")
+    It stands for one task: enqueued a second time, it gives the handle of the same task. Use it in one thread.
+    """
 
-    def __init__(self, type_name: str, options: Options, payload: bytes, decode: Callable[[bytes], R_co]) -> None:
+    __slots__ = ("decode", "id", "options", "payload", "recorder", "type")
+
+    def __init__(
+        self,
+        type_name: str,
+        options: Options,
+        payload: bytes,
+        decode: Callable[[bytes], R_co],
+        recorder: Recorder | None = None,
+    ) -> None:
         self.type = type_name
         self.options = options
         self.payload = payload
         self.decode = decode
+        #: The recorder of its app; None for a call that no app has declared.
+        self.recorder = recorder
+        #: None until it is asked for or enqueued: `task_id` allocates it.
+        self.id: str | None = None
+
+    @property
+    def task_id(self) -> str:
+        """The id that the task gets, known before it is enqueued; a `request_id` that is known gives another task."""
+        if self.id is None:
+            self.id = self._require_recorder().new_id(self.options)
+        return self.id
+
+    @property
+    def queue(self) -> str:
+        """The queue that the task will wait in."""
+        return self.options.queue
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that the task will carry; change them with `add_headers`."""
+        return MappingProxyType(self.options.headers)
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Adds headers to the task, which replace those of the same names; at most 100, of 8 KiB together."""
+        if not isinstance(headers, Mapping):
+            raise BadOption(f"add_headers takes a mapping, as in add_headers({{'tenant': 'acme'}}), not {headers!r}")
+        self.options = changed(self.options, headers={**self.options.headers, **headers})
+
+    def enqueue(self) -> TaskHandle[R_co]:
+        """Enqueues it; the task is durable when this returns, or with the commit of the transaction of its options."""
+        return self._require_recorder().record_one(self)
+
+    async def aenqueue(self) -> TaskHandle[R_co]:
+        """As `enqueue`, for async callers."""
+        return await self._require_recorder().arecord_one(self)
+
+    def _require_recorder(self) -> Recorder:
+        if self.recorder is None:
+            raise UsageError(f"this call of {self.type} belongs to no app: make it with prepare() of a task type")
+        return self.recorder
 
     def __repr__(self) -> str:
         return f"Prepared({self.type!r}, {self.payload!r})"
+
+
+#: A hook of the app, called before every enqueue.
+Outgoing = Callable[[Prepared[Any]], object]
+
+
+class Eager(Protocol):
+    """Runs tasks as soon as they are enqueued, before `enqueue` returns: for tests."""
+
+    def run(self, task_ids: Sequence[str]) -> None:
+        """Runs these tasks to their end."""
+        ...
+
+    async def arun(self, task_ids: Sequence[str]) -> None:
+        """As `run`, for async callers."""
+        ...
 
 
 class Recorder:
@@ -45,11 +117,20 @@ class Recorder:
     def __init__(self, link: Link, ids: IdSource) -> None:
         self.link = link
         self._ids = ids
+        #: Called with each call before it is enqueued, in the thread and context of the caller.
+        self.outgoing: tuple[Outgoing, ...] = ()
+        #: Those of its app, by name.
+        self.task_types: Mapping[str, Any] = {}
+        #: Set by tests only.
+        self.eager: Eager | None = None
         #: The store that was asked, and its answer, which holds for as long as that store is open.
         self._placement: tuple[Store | None, Placement | None] = None, None
 
     async def arecord_one(self, call: Prepared[R]) -> TaskHandle[R]:
         """Durable when it returns, or with the commit of the transaction that it is recorded in."""
+        if self.outgoing:
+            await self._place()  # known before the hooks ask for an id
+            self._send_off(call)
         with sending(call.options.queue, call.type) as span:
             if call.options.transaction is not None:
                 (handle,) = await self._arecord_within(call.options.transaction, [call])
@@ -57,17 +138,23 @@ class Recorder:
                 batch = [call]
                 (handle,) = await self._record(batch, self._new_tasks(batch, await self._place()))
             span.recorded([handle])
-            return handle
+        if self.eager is not None:
+            await self.eager.arun([handle.task_id])
+        return handle
 
     def record_one(self, call: Prepared[R]) -> TaskHandle[R]:
         """As `arecord_one`, for sync callers: in this very thread if the store can, else in the link's event loop."""
+        if self.outgoing:
+            self._send_off(call)
         with sending(call.options.queue, call.type) as span:
             if call.options.transaction is not None:
                 (handle,) = self._record_within(call.options.transaction, [call])
             else:
                 handle = self._record_now(call)
             span.recorded([handle])
-            return handle
+        if self.eager is not None:
+            self.eager.run([handle.task_id])
+        return handle
 
     async def aenqueue_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         """Records any number of calls, batch by batch: one is on its way while the next is prepared."""
@@ -78,14 +165,18 @@ class Recorder:
             else:
                 handles = await self._arecord_many(span.of(calls))
             span.recorded(handles)
-            return handles
+        if self.eager is not None:
+            await self.eager.arun([handle.task_id for handle in handles])
+        return handles
 
     async def _arecord_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         place = await self._place()
         handles: list[TaskHandle[R]] = []
+        import asyncio
+
         under_way: list[asyncio.Task[list[TaskHandle[R]]]] = []  # one at most
         try:
-            for batch in batches(calls):
+            for batch in self._batches(calls):
                 tasks = self._new_tasks(batch, place)
                 if under_way:
                     handles += await under_way.pop()
@@ -100,7 +191,8 @@ class Recorder:
         with shielded():
             batch, store = [call], self.link.store()
             tasks = self._new_tasks(batch, self._known_place(store) or self.link.run(self._place()))
-            answers = store.enqueue_now(tasks)
+            enqueue_now = store.capabilities.enqueue_now
+            answers = None if enqueue_now is None else enqueue_now(tasks)
             if answers is not None and answers[0].conflict is not None:
                 answers = None  # looked at more closely by the long way
             (handle,) = self.link.run(self._record(batch, tasks)) if answers is None else self._handles(batch, answers)
@@ -115,14 +207,16 @@ class Recorder:
             else:
                 handles = self._record_many(span.of(calls))
             span.recorded(handles)
-            return handles
+        if self.eager is not None:
+            self.eager.run([handle.task_id for handle in handles])
+        return handles
 
     def _record_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         place = self.link.run(self._place())
         handles: list[TaskHandle[R]] = []
         under_way: list[Future[Iterable[TaskHandle[R]]]] = []  # one at most
         try:
-            for batch in batches(calls):
+            for batch in self._batches(calls):
                 tasks = self._new_tasks(batch, place)
                 if under_way:
                     handles += finished(under_way.pop())
@@ -134,20 +228,28 @@ class Recorder:
 
     def _record_within(self, transaction: Transaction, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         """Records calls in a transaction of the caller's, which is not repeated, and whose commit is not ours."""
+        from holdfast.stores.capabilities import within
+
         store = self.link.store()
-        joined, place = within(store), self._known_place(store) or self.link.run(self._place())
+        joined = within(store.capabilities, store.url)
+        place = self._known_place(store) or self.link.run(self._place())
         handles: list[TaskHandle[R]] = []
-        for batch in batches(calls, transaction):
-            answers = joined.enqueue(transaction, self._new_tasks(batch, place), self.link)
+        for batch in self._batches(calls, transaction):
+            answers: Sequence[Enqueued] = joined.enqueue(transaction, self._new_tasks(batch, place), self.link)
+            if any(answer.conflict is not None for answer in answers):
+                answers = self.link.run(self._without_false_conflicts(batch, answers))
             handles += self._handles(batch, answers)
         return handles
 
     async def _arecord_within(self, transaction: Transaction, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
-        joined, place = within(self.link.store()), await self._place()
+        from holdfast.stores.capabilities import within
+
+        store = self.link.store()
+        joined, place = within(store.capabilities, store.url), await self._place()
         handles: list[TaskHandle[R]] = []
-        for batch in batches(calls, transaction):
+        for batch in self._batches(calls, transaction):
             answers = await joined.aenqueue(transaction, self._new_tasks(batch, place), self.link)
-            handles += self._handles(batch, answers)
+            handles += self._handles(batch, await self._without_false_conflicts(batch, answers))
         return handles
 
     async def _record(self, batch: Sequence[Prepared[R]], tasks: Sequence[NewTask]) -> list[TaskHandle[R]]:
@@ -167,6 +269,24 @@ class Recorder:
             Enqueued(answer.task_id, created=False) if _is_repeat(batch[n], known.get(n)) else answer
             for n, answer in enumerate(answers)
         ]
+
+    def _batches(
+        self, calls: Iterable[Prepared[R]], transaction: Transaction | None = None
+    ) -> Iterator[list[Prepared[R]]]:
+        for batch in batches(calls, transaction):
+            if self.outgoing:
+                for call in batch:
+                    self._send_off(call)
+            yield batch
+
+    def _send_off(self, call: Prepared[Any]) -> None:
+        for hook in self.outgoing:
+            hook(call)
+
+    def new_id(self, options: Options) -> str:
+        """An id for a call with these options; asks the store once where its tasks go."""
+        place = self._known_place(self.link.store()) or self.link.run(self._place())
+        return self._ids.task_id(place(options.queue, options.request_id))
 
     async def _place(self) -> Placement:
         store = self.link.store()
@@ -191,12 +311,16 @@ class Recorder:
 
     def _new_task(self, call: Prepared[Any], place: Placement, carried: Mapping[str, str]) -> NewTask:
         options = call.options
-        task_id = self._ids.task_id(place(options.queue, options.request_id))
+        task_id = call.id
+        if task_id is None:
+            task_id = call.id = self._ids.task_id(place(options.queue, options.request_id))
         return options.new_task(task_id, call.type, call.payload, carried)
 
 
 def batches(calls: Iterable[Prepared[R]], transaction: Transaction | None = None) -> Iterator[list[Prepared[R]]]:
     """The calls in lists of at most `MAX_BATCH`, taken from the iterable only as they are needed."""
+    from holdfast.stores.contract import MAX_BATCH
+
     iterator = iter(calls)
     while batch := list(itertools.islice(iterator, MAX_BATCH)):
         for each in batch:
@@ -228,3 +352,39 @@ def _refuse_conflicts(answers: Sequence[Enqueued]) -> None:
         if answer.conflict is not None:
             others = " (the others of this call are recorded)" if len(answers) > 1 else ""
             raise RequestConflict(f"{answer.conflict}: task {answer.task_id}; use another request_id{others}")
+
+
+# -- payload encryption --------------------------------------------------------------------------------------
+
+
+#: Keys, or `@FILE` with keys in it.
+KEYS_VARIABLE: Final = "HOLDFAST_KEYS"
+
+
+def sealing_of(signing: Keys | None, encryption: Keys | None, max_payload: int) -> Sealing | None:
+    """How an app signs and encrypts; None if it does neither. What it is given outweighs the environment."""
+    variable = os.environ.get(KEYS_VARIABLE, "")
+    if signing is None and encryption is None and not variable:
+        return None
+    from holdfast.security.crypto import Sealing
+    from holdfast.security.keys import Keys, parse_keys
+
+    for option, keys in (("signing", signing), ("encryption", encryption)):
+        if keys is not None and not isinstance(keys, Keys):
+            raise BadOption(f"{option}: give Keys({{'2026-11': key}}), where a key has 32 bytes")
+    found = parse_keys(_text(variable))
+    signing, encryption = signing or found.get("sign"), encryption or found.get("encrypt")
+    if signing is None and encryption is None:
+        return None
+    return Sealing(signing, encryption, max_payload, os.urandom, SystemClock().now_ms)
+
+
+def _text(variable: str) -> str:
+    if not variable.startswith("@"):
+        return variable
+    from pathlib import Path
+
+    try:
+        return Path(variable[1:]).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{KEYS_VARIABLE}: cannot read {variable[1:]}: {type(error).__name__}") from None
