@@ -11,6 +11,26 @@ from holdfast import Holdfast
 from tests.servers.urls import STORES, fresh_store
 from tests.worker.apps.jobs import make_app
 
+#: Tests of faults and of ends hold on every store in `make test`; of the others, `make test-all` runs those on servers.
+ON_EVERY_STORE = {
+    "test_cancelling.py",
+    "test_crashes.py",
+    "test_five_thousand.py",
+    "test_hard_limits.py",
+    "test_outage.py",
+    "test_shutdown.py",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests of workers on a server as long where one on SQLite guards the same code of the worker."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.path.name not in ON_EVERY_STORE:
+            parameters = getattr(getattr(item, "callspec", None), "params", {})
+            if parameters.get("url") in {"redis", "postgres"}:
+                item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:

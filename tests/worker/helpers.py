@@ -21,7 +21,7 @@ def enqueue(jobs: Holdfast, name: str, *args: Any, **kwargs: Any) -> TaskHandle[
 
 
 def enqueue_many(jobs: Holdfast, count: int, name: str, *args: Any) -> list[TaskHandle[Any]]:
-    """Records so many equal tasks."""
+    """Records this many equal tasks."""
     task_type = jobs.task_types[name]
     return jobs.enqueue_many(task_type.prepare(*args) for _ in range(count))
 
@@ -36,9 +36,9 @@ def working(url: str, *options: str) -> Iterator[WorkerProcess]:
 
 def in_state(handle: TaskHandle[Any], *states: State, timeout: float = 20) -> Task:
     """The task, as soon as it stands in one of these states."""
-    return eventually(lambda: (task := handle.status()).state in states and task, timeout, f"{handle} in {states}") or (
-        handle.status()
-    )
+    return eventually(
+        lambda: (task := handle.status().record).state in states and task, timeout, f"{handle} in {states}"
+    ) or (handle.status().record)
 
 
 def outcomes(handle: TaskHandle[Any]) -> list[str]:

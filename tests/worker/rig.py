@@ -1,54 +1,110 @@
-"""The inside of a child without its process: slots, lanes and fetcher on a store in memory."""
+"""The inside of a child without its process: slots, executors and fetcher on a store in memory."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+import msgspec
+
+from holdfast import Holdfast
 from holdfast.clock import Clock, SystemClock
 from holdfast.core.arguments import ArgumentCodec
 from holdfast.core.fairness import StrictOrder
 from holdfast.core.ids import IdSource
 from holdfast.core.lifecycle import Change
-from holdfast.core.policy import DEFAULT_POLICY, RunPolicy
-from holdfast.core.sealing import Sealing
+from holdfast.core.payload import MAX_BYTES
+from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
 from holdfast.core.task import Claimed, NewTask, State, Task
+from holdfast.producer.enqueue import Recorder
+from holdfast.producer.options import Options
+from holdfast.producer.task_type import TaskType
+from holdfast.security.crypto import Sealing
+from holdfast.security.keys import parse_keys
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
-from holdfast.worker.ends import Ends
-from holdfast.worker.execute import run_coroutine, run_function
-from holdfast.worker.fetch import Claims, Fetcher
-from holdfast.worker.lanes import LoopLane, ThreadLane
-from holdfast.worker.messages import FromChild, Held
-from holdfast.worker.middleware import Around, Surrounded
-from holdfast.worker.run import Run, Workplace
-from holdfast.worker.slots import Slots
-from holdfast.worker.wear import Wear
+from holdfast.worker.child.execute import run_coroutine, run_function, unexplained
+from holdfast.worker.child.executors import (
+    LoopExecutor,
+    Middleware,
+    MiddlewareChain,
+    ThreadExecutor,
+    surrounding,
+)
+from holdfast.worker.child.hooks import with_hooks
+from holdfast.worker.child.loop import ClaimOptions, Fetcher
+from holdfast.worker.child.run import Run, RunContext
+from holdfast.worker.child.slots import EndedRuns, Slots
+from holdfast.worker.protocol import FromChild, Held
+from holdfast.worker.recycle import RecycleLimits
+from tests.support import ENCRYPTED, KEYS
 
 IDS = IdSource(SystemClock().now_ms, os.urandom)
 
 
-@dataclass
-class FakeType:
-    """A task type as a worker sees it."""
+@functools.cache
+def sealing() -> Sealing | None:
+    """How the task types of these tests sign and encrypt, if they do."""
+    if not ENCRYPTED:
+        return None
+    keys = parse_keys(KEYS)
+    return Sealing(keys["sign"], keys["encrypt"], MAX_BYTES, os.urandom, SystemClock().now_ms)
 
-    function: Callable[..., Any]
-    is_async: bool = True
-    name: str = "work"
-    alone: bool = False
-    sealing: Sealing | None = None
-    codec: ArgumentCodec = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.codec = ArgumentCodec(self.function, self.name)
+def task_type(function: Callable[..., Any], is_async: bool = True) -> TaskType[..., Any]:
+    """A task type `work` of this function, which cannot be enqueued."""
+    options = Options(sealing=sealing())
+    return TaskType("work", function, is_async, ArgumentCodec(function, "work"), options, cast("Recorder", None))
 
 
 def claimed(payload: bytes = b"{}", attempt: int = 1, policy: RunPolicy = DEFAULT_POLICY) -> Claimed:
     """A task under a claim."""
-    return Claimed(IDS.task_id(), "1.1.abc", "work", "default", payload, {}, 0, policy, attempt, 0, 0)
+    task = new_task(payload, policy)
+    now_ms = SystemClock().now_ms()
+    return Claimed(
+        task.task_id, "1.1.abc", "work", "default", task.payload, task.headers, 0, policy, attempt, now_ms, now_ms
+    )
+
+
+def new_task(payload: bytes = b"{}", policy: RunPolicy = DEFAULT_POLICY, partition: int = 0) -> NewTask:
+    """A task as a producer would record it."""
+    task = NewTask(task_id=IDS.task_id(partition), type="work", queue="default", payload=payload, policy=policy)
+    seals = sealing()
+    return task if seals is None else seals.task(task)
+
+
+def plain(ended: Change | Task) -> bytes | None:
+    """The result of a task of this file as its function gave it, from the task or from the change that ends it."""
+    seals = sealing()
+    if seals is None or ended.result is None:
+        return ended.result
+    task = Task(
+        task_id=ended.task_id,
+        type="work",
+        queue="default",
+        state=State.SUCCEEDED,
+        priority=0,
+        attempt=1,
+        deliveries=1,
+        created_at_ms=0,
+        run_at_ms=0,
+    )
+    return seals.opened_result(task, ended.result)
+
+
+def plain_memo(key: str, kept: bytes | None) -> bytes | None:
+    """What a step has given, from what is kept under its key."""
+    seals = sealing()
+    return kept if seals is None or kept is None else seals.opened_kept(key, kept)
+
+
+def memo(key: str, value: bytes) -> bytes:
+    """What is kept under a key when a step has given this."""
+    seals = sealing()
+    return value if seals is None else seals.kept(key, value)
 
 
 def run_of(
@@ -56,11 +112,11 @@ def run_of(
     task: Claimed | None = None,
     *,
     is_async: bool = False,
-    workplace: Workplace | None = None,
+    context: RunContext | None = None,
 ) -> Run:
     """A run of this function that has not begun."""
     deadline_ms = SystemClock().monotonic_ms() + 60_000
-    return Run(1, task or claimed(), FakeType(function, is_async), 1, deadline_ms, workplace)
+    return Run(1, task or claimed(), task_type(function, is_async), 1, deadline_ms, context)
 
 
 class Rig:
@@ -75,8 +131,9 @@ class Rig:
         store: Store | None = None,
         clock: Clock | None = None,
         is_async: bool = True,
-        wear: Wear | None = None,
-        middlewares: Sequence[Around] = (),
+        recycle: RecycleLimits | None = None,
+        middlewares: Sequence[Middleware] = (),
+        app: Holdfast | None = None,
         some_types_only: bool = False,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -86,55 +143,61 @@ class Rig:
         self.news: list[FromChild] = []
         self.started: list[int] = []
         self.most_running = 0
-        self.slots = Slots(loop, slots, slow_start=slow_start, on_end=Ends(loop, self._tell).note)
-        self._lane: LoopLane | ThreadLane[Run, Change | None]
+        self.slots = Slots(loop, slots, slow_start=slow_start, on_end=EndedRuns(loop, self._send).note)
+        self._executor: LoopExecutor | ThreadExecutor[Run, Change | None]
+        surround = None if app is None else surrounding(app.sync_middlewares)
+        finish = self.slots.finish if app is None else with_hooks(app, loop, self.slots.finish, ThreadExecutor)
         if middlewares:
-            self._lane = LoopLane(loop, Surrounded(loop, middlewares).perform, self.slots.finish)
+            self._executor = LoopExecutor(
+                loop, MiddlewareChain(loop, middlewares, surround=surround).perform, finish, unexplained
+            )
         elif is_async:
-            self._lane = LoopLane(loop, run_coroutine, self.slots.finish)
+            self._executor = LoopExecutor(loop, run_coroutine, finish, unexplained)
         else:
-            self._lane = ThreadLane(loop, run_function, self.slots.finish)
-        claims = Claims(
+            in_thread = functools.partial(run_function, surround=surround)
+            self._executor = ThreadExecutor(loop, in_thread, finish, unexplained)
+        #: What runs the hooks of the app.
+        self.hooks: Any = getattr(finish, "__self__", None)
+        self.type = task_type(function, is_async)
+        claims = ClaimOptions(
             "tester",
             30_000,
             StrictOrder(["default"]),
-            {"work": FakeType(function, is_async)},
+            {"work": self.type},
             IDS,
             some_types_only=some_types_only,
         )
-        self.workplace = Workplace(self.store, loop)
+        self.context = RunContext(self.store, loop, keeps_errors=app is not None)
         self.fetcher = Fetcher(
-            self.workplace,
+            self.context,
             self.slots,
             claims,
             clock or SystemClock(),
-            tell=self._tell,
+            send=self._send,
             start=self._start,
-            wear=wear,
+            recycle=recycle,
         )
         self.task_ids: list[str] = []
 
     async def enqueue(self, count: int, payload: bytes = b"{}", policy: RunPolicy = DEFAULT_POLICY) -> None:
         """Records tasks for it."""
-        tasks = [
-            NewTask(task_id=IDS.task_id(), type="work", queue="default", payload=payload, policy=policy)
-            for _ in range(count)
-        ]
+        tasks = [new_task(payload, policy) for _ in range(count)]
         self.task_ids += [task.task_id for task in tasks]
         await self.store.enqueue(tasks)
 
     async def tasks(self) -> list[Task]:
-        """All tasks that were recorded."""
-        return [task for task in await self.store.get(self.task_ids) if task is not None]
+        """All tasks that were recorded, with plain results."""
+        found = [task for task in await self.store.get(self.task_ids) if task is not None]
+        return [msgspec.structs.replace(task, result=plain(task)) for task in found]
 
     async def until(self, state: State, count: int) -> None:
-        """Waits until so many tasks stand in this state."""
+        """Waits until this many tasks are in this state."""
         async with asyncio.timeout(30):
             while sum(task.state is state for task in await self.tasks()) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
-    async def work_off(self, state: State = State.SUCCEEDED) -> None:
-        """Runs until all recorded tasks stand in this state, then until it is quiet."""
+    async def drain(self, state: State = State.SUCCEEDED) -> None:
+        """Runs until all recorded tasks are in this state, then until it is quiet."""
         working = asyncio.create_task(self.fetcher.run())
         await self.until(state, len(self.task_ids))
         self.fetcher.quiet()
@@ -148,7 +211,7 @@ class Rig:
             keys |= {task.key for task in message.add}
         return keys
 
-    async def _tell(self, message: FromChild) -> None:
+    async def _send(self, message: FromChild) -> None:
         if isinstance(message, Held):
             self.told.append(message)
         else:
@@ -158,4 +221,4 @@ class Rig:
         assert run.key in self.held(), "a task was started before the supervisor knew of it"
         self.started.append(run.key)
         self.most_running = max(self.most_running, len(self.slots.running))
-        self._lane.start(run)
+        self._executor.start(run)

@@ -44,20 +44,26 @@ def test_another_worker_takes_over_when_a_whole_worker_is_killed(jobs: Holdfast,
             eventually(lambda: outcomes(task) == ["lease_expired"] and task.status().state is State.CLAIMED, 20)
 
 
-def test_a_worker_that_stood_still_cannot_settle_what_another_one_has(jobs: Holdfast, url: str) -> None:
+def test_a_worker_that_stood_still_cannot_settle_what_another_one_has(jobs: Holdfast, url: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
     with working(url, "--lease", "1s") as first:
-        task = enqueue(jobs, "sleeps_in_thread", 1.5)
+        task = enqueue(jobs, "waits_for_file", str(gate))
         in_state(task, State.CLAIMED)
         everybody = [first.pid, *first.children()]
         for pid in everybody:
             os.kill(pid, signal.SIGSTOP)
-        with working(url, "--lease", "1s"):
-            assert in_state(task, State.SUCCEEDED).attempt == 2
+        gate.touch()
+        # Its lease is longer than a busy machine may keep it from renewing.
+        with working(url, "--lease", "60s"):
+            in_state(task, State.SUCCEEDED, timeout=60)
             for pid in everybody:
                 os.kill(pid, signal.SIGCONT)
-            eventually(lambda: "stale_claim" in first.output(), 20)  # refused, or told in time
-        assert outcomes(task) == ["lease_expired", "succeeded"]
-        assert len({attempt.worker_id for attempt in task.history()}) == 2
+            eventually(lambda: "stale_claim" in first.output(), 60)  # refused, or told in time
+        *others, last = task.history()
+        assert last.outcome == "succeeded"
+        # The first one may have lost its claim to itself before, on a machine that kept it from renewing.
+        assert {attempt.outcome for attempt in others} == {"lease_expired"}
+        assert last.worker_id not in {attempt.worker_id for attempt in others}
 
 
 @pytest.mark.parametrize(
@@ -79,15 +85,15 @@ def test_a_task_that_kills_its_process_is_buried_and_its_neighbours_live(
             in_state(task, State.SUCCEEDED, timeout=30)
 
 
-def test_children_leave_when_their_supervisor_is_killed_and_hand_back_their_tasks(jobs: Holdfast, url: str) -> None:
+def test_children_leave_when_their_supervisor_is_killed_and_release_their_tasks(jobs: Holdfast, url: str) -> None:
     with working(url, "--lease", "60s") as worker:
         coroutine, thread = enqueue(jobs, "sleeps", 600.0), enqueue(jobs, "sleeps_in_thread", 600.0)
         in_state(coroutine, State.CLAIMED)
         in_state(thread, State.CLAIMED)
         (child,) = worker.children()
         os.kill(worker.pid, signal.SIGKILL)
-        eventually(lambda: not alive(child), 20)
-        assert outcomes(coroutine) == outcomes(thread) == ["released"]
+        eventually(lambda: outcomes(coroutine) == outcomes(thread) == ["released"], 20)
+        assert not alive(child)
         assert coroutine.status().attempt == 0
 
 
@@ -105,9 +111,9 @@ def test_a_child_that_stood_still_while_its_supervisor_did_not_goes_on(jobs: Hol
         for task in tasks:
             in_state(task, State.CLAIMED)
         (child,) = worker.children()
-        expiry_ms = tasks[0].status().lease_expires_at_ms or 0
+        expiry_ms = tasks[0].status().record.lease_expires_at_ms or 0
         os.kill(child, signal.SIGSTOP)
-        eventually(lambda: (tasks[0].status().lease_expires_at_ms or 0) > expiry_ms + 2_000, 20)
+        eventually(lambda: (tasks[0].status().record.lease_expires_at_ms or 0) > expiry_ms + 2_000, 20)
         os.kill(child, signal.SIGCONT)
         for task in tasks:
             in_state(task, State.SUCCEEDED)
@@ -129,5 +135,5 @@ def test_a_stopped_supervisor_makes_its_child_give_up_its_tasks(jobs: Holdfast, 
     with working(url, "--lease", "1s", "--grace", "0s") as worker:
         in_state(enqueue(jobs, "sleeps", 600.0), State.CLAIMED)
         os.kill(worker.pid, signal.SIGSTOP)
-        eventually(lambda: "ran out without a heartbeat" in worker.output(), 20)
+        eventually(lambda: "expired without a heartbeat" in worker.output(), 20)
         os.kill(worker.pid, signal.SIGCONT)

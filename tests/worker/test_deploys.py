@@ -1,4 +1,4 @@
-"""An old and a new worker side by side: tasks of a type that only the new one knows wait for it, in nobody's way."""
+"""An old and a new worker together: tasks of a type that only the new one knows wait for it and hold up no other."""
 
 from __future__ import annotations
 

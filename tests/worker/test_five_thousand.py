@@ -54,7 +54,7 @@ def check(jobs: Holdfast, log: Path, cause: str, kills: int) -> None:
         assert ran[task.task_id] <= len(outcomes), "a run without a recorded cause"
 
 
-@pytest.mark.parametrize("name", ["notes", "notes_in_thread"])
+@pytest.mark.parametrize("name", ["notes", pytest.param("notes_in_thread", marks=pytest.mark.long)])
 def test_killed_children_lose_no_task(jobs: Holdfast, url: str, tmp_path: Path, name: str) -> None:
     log, kills = tmp_path / "runs", 3
     enqueue_many(jobs, TASKS, name, str(log), 0.005)

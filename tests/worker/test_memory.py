@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.task import State
-from holdfast.worker import memory
-from holdfast.worker.memory import OomKills, cgroup_counters, died_of_memory, read_counter, resident_bytes
+from holdfast.worker import recycle
+from holdfast.worker.recycle import OomKills, cgroup_counters, died_of_memory, read_counter, resident_bytes
 from tests.support import eventually, run_worker
 from tests.worker.apps.unruly import make_app
 
@@ -70,7 +70,7 @@ def test_the_counter_of_the_own_cgroup_comes_first(
     for name, text in (("7/cgroup", groups), ("self/mountinfo", mounts)):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text + "\n")
-    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    monkeypatch.setattr(recycle, "_PROC", tmp_path)
     assert str(next(cgroup_counters(7))) == first
 
 

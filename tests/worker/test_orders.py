@@ -14,9 +14,8 @@ from holdfast import Holdfast
 from holdfast.core.task import State
 from holdfast.stores.contract import WorkerOrders, WorkerRecord
 from holdfast.testing.clock import SteppedClock
-from holdfast.worker.options import MAX_CONCURRENCY
-from holdfast.worker.orders import Concurrency
-from holdfast.worker.rate import Rate
+from holdfast.worker.options import MAX_CONCURRENCY, Concurrency
+from holdfast.worker.supervisor.pool import Rate
 from tests.support import eventually, run_holdfast
 from tests.worker.helpers import enqueue_many, in_state, working
 
@@ -66,17 +65,59 @@ def test_children_that_start_later_begin_with_the_current_concurrency(jobs: Hold
             in_state(task, State.CLAIMED)
 
 
+def test_a_drained_worker_claims_nothing_until_it_is_resumed(jobs: Holdfast, url: str) -> None:
+    (running,) = enqueue_many(jobs, 1, "sleeps", 600.0)
+    with working(url, "--concurrency", "5", "--lease", "1s", "--grace", "0s"):
+        in_state(running, State.CLAIMED)
+        assert "claims no more tasks" in run_holdfast("workers", "drain", "--all", url=url).stdout
+        eventually(lambda: listed(jobs)[0].status == "draining", 20)
+        waiting = enqueue_many(jobs, 2, "sleeps", 600.0)
+        beats = listed(jobs)[0].seen_at_ms
+        eventually(lambda: listed(jobs)[0].seen_at_ms > beats, 20)  # it had time to claim them
+        assert claimed(jobs) == 1
+        assert run_holdfast("workers", "concurrency", "--all", "4", url=url).returncode == 0
+        eventually(lambda: listed(jobs)[0].concurrency == 4, 20)
+        assert (listed(jobs)[0].status, claimed(jobs)) == ("draining", 1)
+        assert run_holdfast("workers", "resume", "--all", url=url).returncode == 0
+        for task in waiting:
+            in_state(task, State.CLAIMED)
+        eventually(lambda: listed(jobs)[0].status == "running", 20)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_child_that_starts_later_is_drained_too(jobs: Holdfast, url: str) -> None:
+    with working(url, "--concurrency", "1", "--lease", "1s", "--max-age", "2s", "--grace", "0s") as worker:
+        eventually(lambda: bool(listed(jobs)), 20)
+        assert run_holdfast("workers", "drain", "--all", url=url).returncode == 0
+        eventually(lambda: listed(jobs)[0].status == "draining", 20)
+        before = worker.output().count("its successor is starting")
+        enqueue_many(jobs, 2, "sleeps", 600.0)
+        eventually(lambda: worker.output().count("its successor is starting") > before + 1, 30)
+        assert claimed(jobs) == 0
+
+
+def test_a_worker_stops_gracefully_by_order(jobs: Holdfast, url: str) -> None:
+    (task,) = enqueue_many(jobs, 1, "sleeps", 0.5)
+    with working(url, "--concurrency", "5", "--lease", "1s", "--grace", "20s") as worker:
+        in_state(task, State.CLAIMED)
+        (known,) = listed(jobs)
+        assert "stops from its next heartbeat" in run_holdfast("workers", "stop", known.worker_id, url=url).stdout
+        eventually(lambda: listed(jobs) == [], 20)
+        eventually(lambda: "by order: stopping; running tasks may finish for 20 s" in worker.output(), 20)
+    in_state(task, State.SUCCEEDED)
+
+
 def test_who_changed_it_last_has_decided_within_what_is_possible() -> None:
     told: list[int] = []
     concurrency = Concurrency(10, told.append)
-    concurrency.heed(None)
-    concurrency.heed(WorkerOrders(concurrency=20))
+    concurrency.apply(None)
+    concurrency.apply(WorkerOrders(concurrency=20))
     concurrency.step(1)
-    concurrency.heed(WorkerOrders(concurrency=20))  # comes with every heartbeat
-    concurrency.heed(WorkerOrders())
-    concurrency.heed(WorkerOrders(concurrency=10 * MAX_CONCURRENCY))
+    concurrency.apply(WorkerOrders(concurrency=20))  # comes with every heartbeat
+    concurrency.apply(WorkerOrders())
+    concurrency.apply(WorkerOrders(concurrency=10 * MAX_CONCURRENCY))
     concurrency.step(1)
-    concurrency.heed(WorkerOrders(concurrency=1))
+    concurrency.apply(WorkerOrders(concurrency=1))
     concurrency.step(-1)
     assert told == [20, 21, 10, MAX_CONCURRENCY, 1]
 

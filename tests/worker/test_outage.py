@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
+import pytest
 
 from holdfast import Holdfast
 from holdfast.core.task import State
@@ -15,10 +16,12 @@ from tests.servers.shared import shared_durable_server
 from tests.support import eventually
 from tests.worker.helpers import enqueue_many, in_state, outcomes, working
 
+pytestmark = pytest.mark.alone
+
 
 @contextmanager
 def outage(url: str, directory: Path) -> Iterator[None]:
-    """SQLite is locked by somebody else; a server is dead, and comes back with its data."""
+    """SQLite is locked by another process; a server is dead, and comes back with its data."""
     if not url.startswith("sqlite"):
         server = shared_durable_server("redis") if url.startswith("redis") else shared_durable_postgres()
         server.kill()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +17,14 @@ from holdfast.errors import BadApp, StoreTooNew, StoreUnavailable
 from holdfast.stores.contract import Reserve
 from holdfast.stores.open import open_store
 from holdfast.worker.backoff import Backoff, persistently
-from holdfast.worker.channel import ChildEnd, SupervisorEnd
-from holdfast.worker.child_process import ChildProcess
 from holdfast.worker.loading import load_app
-from holdfast.worker.messages import Begin, Held, HeldTask, Lost
-from holdfast.worker.remains import settle_remains
+from holdfast.worker.protocol import Begin, ChildEnd, Held, HeldTask, Lost, SupervisorEnd
+from holdfast.worker.supervisor.claims import settle_orphans
+from holdfast.worker.supervisor.process import ChildProcess
 from tests.worker.rig import IDS
 
 
-def test_messages_pass_in_both_directions_even_when_nobody_reads_yet() -> None:
+def test_messages_pass_in_both_directions_even_when_the_other_end_does_not_read_yet() -> None:
     async def scenario() -> None:
         ours, theirs = socket.socketpair()
         supervisor, child = await SupervisorEnd.open(ours), ChildEnd(theirs)
@@ -79,7 +80,7 @@ def test_tasks_that_a_dead_child_never_told_of_are_settled_too(dismissed: bool, 
         child.holds = {key: HeldTask.of(key, task) for key, task in enumerate(told.tasks)}
         child.asking = "second"
         child.dismissed = dismissed
-        assert await settle_remains(store, child, ["q"], 30_000, "was killed by SIGKILL") == 4
+        assert len(await settle_orphans(store, child, ["q"], 30_000, "was killed by SIGKILL")) == 4
         tasks = [task for task in await store.get(ids) if task is not None]
         assert [task.state for task in tasks] == [State.READY] * 6
         assert [[attempt.outcome for attempt in task.history] for task in tasks] == [[outcome]] * 4 + [[]] * 2
@@ -100,3 +101,31 @@ def _no_process() -> Any:
 def test_what_cannot_be_a_module_is_explained(reference: str) -> None:
     with pytest.raises(BadApp, match="write it as module:app"):
         load_app(reference)
+
+
+_FORKS_WITH_A_SIGNAL_ON_ITS_WAY = """
+import os, signal, time
+# Registered first, so it comes before the handlers of the child are taken back in the forked process.
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+from holdfast.worker.child.interrupt import leave_signals_to_supervisor
+leave_signals_to_supervisor()
+pid = os.fork()
+if pid == 0:
+    time.sleep(60)
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM, status
+os.kill(os.getpid(), signal.SIGTERM)  # this process still leaves it to its supervisor
+print("done")
+"""
+
+
+def test_a_forked_process_hears_a_signal_that_came_during_the_fork() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKS_WITH_A_SIGNAL_ON_ITS_WAY],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

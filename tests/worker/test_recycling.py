@@ -1,9 +1,10 @@
-"""Children that are replaced after so many tasks, so much time or so much memory, without losing anything."""
+"""Children that are replaced after a number of tasks, a time or an amount of memory, without losing anything."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,8 +12,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.core.task import State
-from holdfast.worker.memory import resident_bytes
-from tests.support import FULL, WorkerProcess, eventually, run_worker
+from holdfast.worker.recycle import resident_bytes
+from tests.support import WorkerProcess, eventually, run_worker
 from tests.worker.apps.unruly import make_app
 from tests.worker.helpers import enqueue, enqueue_many, in_state, outcomes
 
@@ -39,9 +40,11 @@ class Samples:
         self.fewest_children = 1_000
 
     def take(self) -> None:
-        used = {pid: resident_bytes(pid) for pid in self._worker.children()}
+        # /proc is read entry by entry: while that takes long, a child may go and its successor be missed.
+        pids = self._worker.children() or self._worker.children()
+        used = {pid: resident_bytes(pid) for pid in pids}
         self.pids |= used.keys()
-        self.most_of_a_child = max(self.most_of_a_child, *used.values())
+        self.most_of_a_child = max(self.most_of_a_child, *used.values(), 0)
         self.most_of_all = max(self.most_of_all, sum(used.values()) + resident_bytes(self._worker.pid))
         self.fewest_children = min(self.fewest_children, len(used))
 
@@ -73,17 +76,25 @@ def test_children_are_replaced_and_nothing_is_lost_or_repeated(
     tasks = enqueue_many(unruly, 100, "sleeps", 0.1)
     with run_worker(APP, url, "--concurrency", "5", *option) as worker, sampled(worker) as samples:
         for task in [long_one, *tasks]:
-            in_state(task, State.SUCCEEDED, timeout=30)
-        eventually(lambda: len(samples.pids) >= 3, 20)
+            in_state(task, State.SUCCEEDED, timeout=60)
+        deadline = time.monotonic() + 120
+        # On a busy machine a child has run all of them before its successor has started.
+        while len(samples.pids) < 3 and time.monotonic() < deadline:
+            more = enqueue_many(unruly, 20, "sleeps", 0.1)
+            tasks += more
+            for task in more:
+                in_state(task, State.SUCCEEDED, timeout=60)
+        assert len(samples.pids) >= 3
         assert {tuple(outcomes(task)) for task in [long_one, *tasks]} == {("succeeded",)}
         assert samples.fewest_children >= 1
         assert "its successor is starting" in worker.output()
         assert "ERROR" not in worker.output()
 
 
-def test_a_task_that_leaks_is_kept_within_the_memory_limit(unruly: Holdfast, url: str) -> None:
+@pytest.mark.parametrize("count", [9, pytest.param(200, marks=pytest.mark.long)])
+def test_a_task_that_leaks_is_kept_within_the_memory_limit(unruly: Holdfast, url: str, count: int) -> None:
     """The limit is one of each child: after it is passed, nothing more is begun there."""
-    tasks = enqueue_many(unruly, 200 if FULL else 9, "leaks", 100)
+    tasks = enqueue_many(unruly, count, "leaks", 100)
     options = ("--concurrency", "1", "--max-memory", "400MB")
     with run_worker(APP, url, *options) as worker, sampled(worker) as samples:
         for task in tasks:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.core.task import State
-from holdfast.worker.reload import snapshot
+from holdfast.worker.supervisor.reload import snapshot
 from tests.support import eventually, run_worker
 from tests.worker.helpers import in_state
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, TaskFailed
-from holdfast.core.task import State
+from holdfast.core.declared import DeclaredParameter
+from holdfast.core.task import Progress, State
+from holdfast.stores import documents
 from tests.support import eventually
 from tests.worker.helpers import enqueue, enqueue_many, in_state, outcomes, working
 
@@ -18,6 +20,15 @@ def test_runs_coroutines_and_functions_and_keeps_their_results(jobs: Holdfast, u
         one, two = enqueue(jobs, "add", 2, 3), enqueue(jobs, "add_in_thread", 4, 5)
         assert (one.result(20), two.result(20)) == (5, 9)
         assert outcomes(one) == outcomes(two) == ["succeeded"]
+
+
+def test_a_worker_publishes_the_policy_and_signature_of_its_types(jobs: Holdfast, url: str) -> None:
+    with working(url):
+        published = eventually(lambda: jobs._link.run(documents.declared_type(jobs.store, "flaky")), 20)
+    assert published is not None
+    assert published == jobs.task_types["flaky"].declared()
+    assert published.policy.max_attempts == 3
+    assert published.parameters == (DeclaredParameter("failures", required=True, kinds=("integer",)),)
 
 
 def test_retries_until_it_works(jobs: Holdfast, url: str) -> None:
@@ -94,8 +105,9 @@ def test_code_that_blocks_the_event_loop_beyond_the_lease_keeps_its_claim(jobs: 
 def test_progress_can_be_seen_while_the_task_runs(jobs: Holdfast, url: str) -> None:
     with working(url, "--grace", "0s"):
         task = enqueue(jobs, "reports")
-        progress = eventually(lambda: task.status().progress, 20)
-        assert json.loads(progress or b"") == {"done": 3, "total": 10, "note": "half way"}
+        eventually(lambda: task.status().progress.done, 20)
+        assert task.status().progress == Progress(done=3, total=10, note="half way")
+        assert task.status().to_dict()["progress"] == {"done": 3, "total": 10, "note": "half way"}
 
 
 @pytest.mark.parametrize("option", [("--log-format", "json"), ("--json",)])
@@ -130,8 +142,14 @@ def test_weights_share_the_slots_between_queues(jobs: Holdfast, url: str, tmp_pa
 
 def test_several_processes_share_the_work(jobs: Holdfast, url: str) -> None:
     with working(url, "--processes", "2", "--concurrency", "5") as worker:
-        tasks = enqueue_many(jobs, 40, "sleeps", 0.05)
-        for task in tasks:
-            in_state(task, State.SUCCEEDED)
+        seen: set[str] = set()
+
+        def both_have_worked() -> bool:
+            tasks = enqueue_many(jobs, 40, "sleeps", 0.05)
+            for task in tasks:
+                in_state(task, State.SUCCEEDED)
+            seen.update(attempt.worker_id for task in tasks for attempt in task.history())
+            return len(seen) == 2
+
+        eventually(both_have_worked, 30, "the second process has started and takes its part")
         assert len(worker.children()) == 2
-        assert len({attempt.worker_id for task in tasks for attempt in task.history()}) == 2

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from holdfast import Holdfast
 from holdfast.core.task import State
-from tests.support import alive, eventually, run_holdfast
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.supervisor.main import Supervisor
+from tests.support import alive, eventually, run_holdfast, run_worker
 from tests.worker.helpers import enqueue, in_state, outcomes, working
 
 
@@ -18,10 +26,10 @@ def test_sigterm_lets_running_tasks_finish_and_takes_on_no_more(jobs: Holdfast, 
         assert worker.stop() == 0
         assert running.status().state is State.SUCCEEDED
         assert waiting.status().state is State.READY
-        assert "0 unfinished tasks were handed back" in worker.output()
+        assert "0 unfinished tasks were released" in worker.output()
 
 
-def test_after_the_grace_period_tasks_are_handed_back_without_using_up_an_attempt(jobs: Holdfast, url: str) -> None:
+def test_after_the_grace_period_tasks_are_released_without_using_up_an_attempt(jobs: Holdfast, url: str) -> None:
     with working(url, "--grace", "100ms", "--lease", "60s") as worker:
         tasks = [enqueue(jobs, "sleeps", 600.0), enqueue(jobs, "sleeps_in_thread", 600.0)]
         for task in tasks:
@@ -31,7 +39,7 @@ def test_after_the_grace_period_tasks_are_handed_back_without_using_up_an_attemp
         for task in tasks:
             assert (task.status().state, task.status().attempt) == (State.READY, 0)
             assert outcomes(task) == ["released"]
-        assert "2 unfinished tasks were handed back" in worker.output()
+        assert "2 unfinished tasks were released" in worker.output()
         assert not any(map(alive, children))
 
 
@@ -90,3 +98,50 @@ def test_wrong_options_are_one_line_and_exit_code_2(url: str) -> None:
         assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
         assert ended.stderr.splitlines()[-1].startswith("holdfast: ")
         assert "Traceback" not in ended.stderr
+
+
+def test_sigterm_before_the_first_child_is_started_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a name for the address of the health checks that takes long to be looked up."""
+
+    async def scenario() -> int:
+        looking, found = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        look_up = loop.getaddrinfo
+
+        async def slowly(*args: Any, **kwargs: Any) -> Any:
+            looking.set()
+            await found.wait()
+            return await look_up(*args, **kwargs)
+
+        monkeypatch.setattr(loop, "getaddrinfo", slowly)
+        options = WorkerOptions(app="no.such.module:app", health="localhost:0", grace_ms=600_000)
+        supervisor = Supervisor(options)
+        running = asyncio.create_task(supervisor.run())
+        await looking.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await supervisor._stopping.wait()
+        found.set()
+        code = await asyncio.wait_for(running, 30)
+        assert not supervisor._pool.slots
+        return code
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_a_child_whose_supervisor_dies_during_its_import_does_not_call_that_a_bug(url: str, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n"
+        "open('importing', 'w').write(str(os.getpid()))\n"
+        "while os.path.exists('importing'): time.sleep(0.01)\n"
+        "from tests.worker.apps.jobs import app\n"
+    )
+    importing = tmp_path / "importing"
+    with run_worker("slow:app", url, cwd=tmp_path) as worker:
+        child = int(eventually(lambda: importing.exists() and importing.read_text(), 20))
+        worker.process.kill()
+        worker.process.wait(10)
+        importing.unlink()
+        eventually(lambda: not alive(child), 20)
+        assert "the supervisor was gone before this child was ready" in worker.output()
+        assert "bug in Holdfast" not in worker.output()
+        assert "Traceback" not in worker.output()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from holdfast.errors import StoreError
+from holdfast.errors import BadUrl, HoldfastError, NotAllowed
 
 _log = logging.getLogger("holdfast.worker")
 T = TypeVar("T")
@@ -34,14 +34,22 @@ class Backoff:
         self.failures = 0
 
 
+def may_pass(error: HoldfastError) -> bool:
+    """Whether a store that has answered this worker before may answer it again.
+
+    A login, a permission or a file that was good when the worker started can be refused for a while.
+    """
+    return error.retryable or isinstance(error, (BadUrl, NotAllowed))
+
+
 async def persistently(call: Callable[[], Awaitable[T]], what: str, backoff: Backoff | None = None) -> T:
-    """The answer of a store call, repeated through an outage; errors that a repeat does not mend are raised."""
+    """The answer of a store call, repeated through an outage; errors that a repeat cannot fix are raised."""
     backoff = backoff or Backoff()
     while True:
         try:
             answer = await call()
-        except StoreError as error:
-            if not error.retryable:
+        except HoldfastError as error:
+            if not may_pass(error):
                 raise
             if not backoff.failures:
                 _log.warning("%s: the store does not answer, trying again: %s", what, error)

@@ -1,115 +1,43 @@
-"""Imports the user's app: `module:attribute`."""
+"""Imports the user's app, `module:attribute`, and opens its lifespan."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from holdfast.core.sealing import Sealing
+from holdfast.app import Holdfast
 from holdfast.errors import BadApp
-from holdfast.stores.contract import Retention, Store
+
+_log = logging.getLogger("holdfast.worker")
+
+#: How long closing may take: all tasks are settled by then, and the supervisor waits for this process to exit.
+CLOSING_S = 10.0
 
 
-class Codec(Protocol):
-    """Payload bytes to arguments, result to bytes."""
+def load_app(reference: str) -> Holdfast:
+    """The app behind `module:attribute` (`app` if no attribute is given), or a `BadApp` of one line.
 
-    @property
-    def max_bytes(self) -> int:
-        """The largest arguments or result."""
-        ...
-
-    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments for `function(*args, **kwargs)`."""
-        ...
-
-    def encode_result(self, value: Any) -> bytes:
-        """The result as JSON bytes."""
-        ...
+    An object whose `holdfast` is an app stands for it: `Celery` of holdfast.contrib.celery is one.
+    """
+    found = load_object(reference)
+    app = found if isinstance(found, Holdfast) else getattr(found, "holdfast", None)
+    if not isinstance(app, Holdfast):
+        name = reference.partition(":")[2] or "app"
+        raise BadApp(f"cannot import {reference!r}: {name!r} is a {type(found).__name__}, not a Holdfast app")
+    _ = app.task_types  # imports what it includes
+    return app
 
 
-class TaskType(Protocol):
-    """What a worker needs to know of a task type."""
-
-    @property
-    def name(self) -> str:
-        """The name by which tasks refer to it."""
-        ...
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """What to run."""
-        ...
-
-    @property
-    def codec(self) -> Codec:
-        """How to read the arguments."""
-        ...
-
-    @property
-    def sealing(self) -> Sealing | None:
-        """How its arguments and results are signed and encrypted."""
-        ...
-
-    @property
-    def is_async(self) -> bool:
-        """On the event loop, or in a thread."""
-        ...
-
-    @property
-    def alone(self) -> bool:
-        """One at a time in a process, instead of among others."""
-        ...
-
-
-class App(Protocol):
-    """What a worker needs to know of an app."""
-
-    @property
-    def url(self) -> str:
-        """The store's URL."""
-        ...
-
-    @property
-    def lease_ms(self) -> int:
-        """How long a claim lasts without a heartbeat."""
-        ...
-
-    @property
-    def retention(self) -> Retention:
-        """How long finished tasks are kept."""
-        ...
-
-    @property
-    def task_types(self) -> Mapping[str, TaskType]:
-        """By name."""
-        ...
-
-    @property
-    def middlewares(self) -> Sequence[Callable[..., Any]]:
-        """What runs around every task, the first one outermost."""
-        ...
-
-    @property
-    def opening(self) -> Callable[[], Any] | None:
-        """What each process opens before its first task."""
-        ...
-
-    @property
-    def store(self) -> Store:
-        """Opened on first use."""
-        ...
-
-
-_PARTS_OF_AN_APP = ("url", "lease_ms", "retention", "task_types")
-
-
-def load_app(reference: str) -> Any:
-    """The app object behind `module:attribute` (`app` if no attribute is given), or a `BadApp` of one line."""
+def load_object(reference: str) -> Any:
+    """The object behind `module:attribute` (`app` if no attribute is given), or a `BadApp` of one line."""
     module_name, _, attribute = reference.partition(":")
     attribute = attribute or "app"
     if not module_name or module_name.endswith(".py") or "/" in module_name:
@@ -121,11 +49,6 @@ def load_app(reference: str) -> Any:
             found = getattr(found, part)
         except AttributeError:
             raise BadApp(f"cannot import {reference!r}: module {module_name!r} has no {attribute!r}") from None
-    # The class is asked, not the object: its `store` would be opened.
-    if inspect.isclass(found) or not all(
-        hasattr(type(found), part) or hasattr(found, part) for part in _PARTS_OF_AN_APP
-    ):
-        raise BadApp(f"cannot import {reference!r}: {attribute!r} is a {type(found).__name__}, not a Holdfast app")
     return found
 
 
@@ -155,3 +78,72 @@ def one_line(error: BaseException) -> str:
 
 def _is_users(filename: str) -> bool:
     return "importlib" not in filename and filename != __file__
+
+
+# -- the lifespan ----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def opened(app: Holdfast) -> AsyncIterator[Any]:
+    """What the app's lifespans give, for as long as the block lasts; `BadApp` if one cannot be opened."""
+    spans: list[AbstractAsyncContextManager[Any]] = []
+    states: list[Any] = []
+    try:
+        for opening in app.lifespans:
+            try:
+                span = _as_async(opening)
+                states.append(await span.__aenter__())
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                raise BadApp(f"the lifespan could not be opened: {one_line(error)}") from error
+            spans.append(span)
+        yield _joined(states)
+    finally:
+        closing_ends = asyncio.get_running_loop().time() + CLOSING_S
+        for span in reversed(spans):
+            await _close(span, closing_ends)
+
+
+async def _close(span: AbstractAsyncContextManager[Any], until: float) -> None:
+    try:
+        async with asyncio.timeout_at(until):
+            await span.__aexit__(None, None, None)
+    except BaseException:  # noqa: BLE001  (the process ends anyway, with all tasks settled)
+        _log.exception("the lifespan could not be closed")
+
+
+def _joined(states: list[Any]) -> Any:
+    """What tasks see as `current().state`: the one thing that was yielded, or one dict of all dicts."""
+    given = [state for state in states if state is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    joined: dict[Any, Any] = {}
+    for state in given:
+        if not isinstance(state, Mapping):
+            raise BadApp(
+                f"several lifespans yield something, one of them a {type(state).__name__}: let each yield a dict, of "
+                "which current().state is made, or nothing"
+            )
+        twice = joined.keys() & state.keys()
+        if twice:
+            raise BadApp(f"two lifespans yield {min(map(str, twice))!r}: give one of them another name")
+        joined.update(state)
+    return joined
+
+
+def _as_async(opening: Callable[[], Any]) -> AbstractAsyncContextManager[Any]:
+    if inspect.isasyncgenfunction(opening):
+        return asynccontextmanager(opening)()
+    span: Any = contextmanager(opening)() if inspect.isgeneratorfunction(opening) else opening()
+    if isinstance(span, AbstractAsyncContextManager):
+        return span
+    if isinstance(span, AbstractContextManager):
+        return _awaitable(span)
+    raise TypeError(f"{type(span).__name__} is not a context manager; write: async def lifespan(): ... yield something")
+
+
+@asynccontextmanager
+async def _awaitable(span: AbstractContextManager[Any]) -> AsyncIterator[Any]:
+    with span as state:
+        yield state

@@ -1,18 +1,25 @@
-"""What a worker is told when it starts."""
+"""The options of a worker, and its concurrency, which can be changed while it runs."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 from holdfast.core.fairness import parse_queues
 from holdfast.errors import BadOption
+from holdfast.observe.exposition import available
 from holdfast.observe.logs import LogFormat
-from holdfast.stores.contract import MAX_BATCH
+from holdfast.observe.task_log import LogTasks
+from holdfast.stores.contract import MAX_BATCH, WorkerOrders
+
+_log = logging.getLogger("holdfast.worker")
 
 MAX_PROCESSES = 512
-#: One exchange settles at most what runs, and a store takes so many changes in one call.
+#: One exchange settles at most what runs, and this is the most changes that a store takes in one call.
 MAX_CONCURRENCY = MAX_BATCH
 MAX_TASKS = 1_000_000_000
 SHORTEST_LEASE_MS = 500
@@ -20,13 +27,17 @@ SHORTEST_AGE_MS = 1_000
 #: Less than any child uses when it has imported an app.
 LEAST_MEMORY = 32 * 2**20
 MAX_PORT = 65_535
+#: Where the memory of a process can be read.
+_MEMORY = Path("/proc/self/statm")
+WORKERS_RUN_HERE = hasattr(os, "killpg")
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `holdfast worker`; they reach the children over a socket, never on a command line."""
 
     app: str
-    queues: str = "default"
+    #: None: all queues that the app declares.
+    queues: str | None = None
     processes: int = 1
     concurrency: int = 50
     #: None: what the app says.
@@ -50,15 +61,25 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     log_level: str = "info"
     log_format: LogFormat = "text"
+    #: What is logged of tasks.
+    log_tasks: LogTasks = "all"
 
     @property
     def cpu_processes(self) -> int:
         """How many processes there are for the types that run one task at a time."""
         return self.alone or os.cpu_count() or 1
 
+    @property
+    def measured(self) -> bool:
+        """Whether there is somewhere to read the metrics of this worker, and the package that writes them."""
+        return self.health is not None and available()
+
     def check(self) -> WorkerOptions:
         """The options themselves, or a `BadOption` that names the wrong one."""
-        parse_queues(self.queues)
+        if not WORKERS_RUN_HERE:
+            raise BadOption("workers need process groups, which this system does not have: on Windows, run them in WSL")
+        if self.queues is not None:
+            parse_queues(self.queues)
         _in_range("processes", self.processes, 1, MAX_PROCESSES)
         _in_range("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         _in_range("cpu-processes", self.alone, 0, MAX_PROCESSES)
@@ -70,11 +91,42 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise BadOption(f"max-age: {self.max_age_ms} ms is too short; a child needs at least {SHORTEST_AGE_MS} ms")
         if self.max_memory is not None and self.max_memory < LEAST_MEMORY:
             raise BadOption(f"max-memory: {self.max_memory} bytes is less than a child needs to start; write 400MB")
+        if self.max_memory is not None and not _MEMORY.exists():
+            raise BadOption("max-memory: this system has no /proc to read it from; use --max-tasks or --max-age")
         if self.burst and self.reload:
             raise BadOption("burst and reload: one ends the worker, the other one keeps it; choose one of them")
         if self.health is not None:
             health_address(self.health)
         return self
+
+
+class Concurrency:
+    """How many tasks each child runs at once: as started, by signal, or by an operator; the latest change wins."""
+
+    def __init__(self, started_with: int, changed: Callable[[int], None]) -> None:
+        self._started_with = started_with
+        self._changed = changed
+        #: An order comes with every heartbeat, and counts when it is new.
+        self._last_order: int | None = None
+        self.current = started_with
+
+    def step(self, by: int) -> None:
+        """One more or one less, within what is possible."""
+        self._set(self.current + by, "by signal")
+
+    def apply(self, orders: WorkerOrders | None) -> None:
+        """Applies what the store has for this worker."""
+        ordered = orders.concurrency if orders else None
+        if ordered != self._last_order:
+            self._last_order = ordered
+            self._set(self._started_with if ordered is None else ordered, "by order")
+
+    def _set(self, concurrency: int, why: str) -> None:
+        bounded = min(max(concurrency, 1), MAX_CONCURRENCY)
+        if bounded != self.current:
+            _log.info("concurrency: %d instead of %d, %s", bounded, self.current, why)
+            self.current = bounded
+            self._changed(bounded)
 
 
 def health_address(text: str) -> tuple[str, int]:

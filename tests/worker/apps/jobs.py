@@ -98,6 +98,15 @@ async def notes(path: str, pause: float = 0.0) -> str:
     return current().task_id
 
 
+async def measures(text: str) -> int:
+    return len(text)
+
+
+async def waits_for_file(path: str) -> None:
+    while not Path(path).exists():  # noqa: ASYNC110  (the test makes it)
+        await asyncio.sleep(0.02)
+
+
 def notes_in_thread(path: str, pause: float = 0.0) -> str:
     _note(path)
     time.sleep(pause)
@@ -120,7 +129,7 @@ def exits_its_process() -> None:
 
 _PLAIN: tuple[Callable[..., Any], ...] = (
     add, add_in_thread, who, snoozes, gives_up, sleeps, sleeps_in_thread, waits_for_cancellation, blocks_the_loop,
-    reports, logs, passes_on, passes_on_in_thread, notes, notes_in_thread,
+    reports, logs, passes_on, passes_on_in_thread, notes, measures, waits_for_file, notes_in_thread,
 )  # fmt: skip
 _RETRIED: tuple[Callable[..., Any], ...] = (
     flaky, hopeless, leaves, odd_result, kills_its_process, exits_its_process,

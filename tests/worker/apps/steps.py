@@ -30,7 +30,7 @@ def line_and_death(path: str, text: str) -> str:
 
 
 async def pays(path: str, failures: int) -> str:
-    """Fails so many times after its step."""
+    """Fails this many times after its step."""
     receipt = await current().once(f"pay-{current().task_id}", line_async, path, "payment")
     if current().attempt <= failures:
         raise RuntimeError("after the step")

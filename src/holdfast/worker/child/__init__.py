@@ -1,0 +1,1 @@
+"""A child process: imports the app and runs its tasks."""
