@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.task import State
-from holdfast.observe.names import METRICS, Kind, Metric
+from holdfast.observe.metrics import METRICS, Kind, Metric
 from holdfast.observe.runs import LOST, OUTCOMES
 from tests.support import ROOT
 

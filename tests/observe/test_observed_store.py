@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import os
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,35 +11,39 @@ import pytest
 
 from holdfast.core import lifecycle
 from holdfast.errors import StoreUnavailable
-from holdfast.observe.names import (
+from holdfast.observe.exposition import _cumulative
+from holdfast.observe.metrics import (
     CLAIMS_LOST,
     SETTLEMENTS_REFUSED,
     STORE_ERRORS,
     STORE_SECONDS,
     TASKS_ENQUEUED,
     Metric,
+    Tally,
 )
-from holdfast.observe.observed_store import Duties, ObservedStore
-from holdfast.observe.tally import Tally
-from holdfast.stores.contract import UPKEEP_DUTY, Store
+from holdfast.observe.observed_store import Leaderships, ObservedStore
+from holdfast.stores.capabilities import Capabilities
+from holdfast.stores.contract import MAINTENANCE, Store
+from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
-from holdfast.testing.conformance import CASES, Case, run_case
-from holdfast.testing.faulty import Faults, FaultyStore
-from holdfast.testing.harness import DecoratedHarness, SqliteHarness, StoreHarness
-from holdfast.testing.kit import Kit, ack, retry
+from holdfast.testing.kit.conformance import CASES, Case, run_case
+from holdfast.testing.kit.faulty import Faults, FaultyStore
+from holdfast.testing.kit.harness import DecoratedHarness, SqliteHarness, StoreHarness
+from holdfast.testing.kit.kit import Kit, ack, retry
 from tests.sharded.harness import ShardedSqliteHarness
+from tests.stores.sampling import sampled
 
 
 def observed_sqlite(directory: Path) -> StoreHarness:
     return DecoratedHarness(SqliteHarness(directory), lambda store, _clock: ObservedStore(store, Tally()))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", sampled(CASES))
 def test_promise_is_kept(case: Case, tmp_path: Path) -> None:
     asyncio.run(run_case(case, lambda: observed_sqlite(tmp_path)))
 
 
-@pytest.mark.parametrize("case", CASES if os.environ.get("KIT_EVERY") == "1" else CASES[::8], ids=str)
+@pytest.mark.parametrize("case", sampled(CASES, 16, first=4))
 def test_promise_is_kept_over_partitions(case: Case, tmp_path: Path) -> None:
     def harness() -> StoreHarness:
         return DecoratedHarness(ShardedSqliteHarness(tmp_path), lambda store, _clock: ObservedStore(store, Tally()))
@@ -141,34 +143,45 @@ def test_errors_are_counted_by_their_class(tmp_path: Path) -> None:
     assert sum(tally.cell(STORE_SECONDS, "counts")) == 0
 
 
-def test_a_copy_has_a_map_version_of_its_own() -> None:
-    store = ObservedStore(open_store("sqlite://"), Tally())
-    view = copy.copy(store)
-    view.map_version = 7
-    assert (store.map_version, view.map_version) == (0, 7)
-    asyncio.run(store.close())
-
-
 def test_what_only_one_engine_can_do_is_passed_on() -> None:
-    store = ObservedStore(open_store("sqlite://"), Tally())
-    store.inner.completion = "its own"  # type: ignore[attr-defined]
-    assert store.completion == "its own"
-    assert getattr(store, "within", None) is None
+    inner = PassingStore(open_store("sqlite://"))
+    inner.capabilities = Capabilities(completion=lambda task_id, token, rest_ms: "its own")
+    store = ObservedStore(inner, Tally())
+    assert store.capabilities == inner.capabilities
     asyncio.run(store.close())
 
 
 def test_it_knows_whether_this_process_does_the_upkeep(tmp_path: Path) -> None:
-    duties = Duties()
+    leaderships = Leaderships()
 
     async def run() -> list[int]:
         harness = SqliteHarness(tmp_path)
-        ours = ObservedStore(await harness.open(), Tally(), duties)
+        ours = ObservedStore(await harness.open(), Tally(), leaderships)
         await ours.migrate()
-        held = [duties.held()]
+        held = [leaderships.held()]
         for owner, ttl_ms in (("we", 10_000), ("they", 10_000), ("we", 0)):
-            await ours.hold_duty(UPKEEP_DUTY, owner, ttl_ms)
-            held.append(duties.held())
+            await ours.lead(MAINTENANCE, owner, ttl_ms)
+            held.append(leaderships.held())
         await ours.close()
         return held
 
     assert asyncio.run(run()) == [0, 1, 0, 0]
+
+
+def test_of_a_batch_only_what_was_refused_or_lost_is_counted(tmp_path: Path) -> None:
+    async def scenario(kit: Kit) -> None:
+        await kit.enqueue(2)
+        good, other = await kit.reserve(2)
+        await kit.store.apply([ack(good), lifecycle.release(other.task_id, "1.1.foreign")])
+
+    tally = with_kit(tmp_path, scenario)
+    counts = {(metric, labels): cell[0] for metric, labels, cell in tally if cell[0]}
+    assert {labels: count for (metric, labels), count in counts.items() if metric is SETTLEMENTS_REFUSED} == {
+        ("release", "stale_claim"): 1
+    }
+    assert not [labels for metric, labels in counts if metric is CLAIMS_LOST]
+
+
+def test_buckets_are_cumulative() -> None:
+    numbers = [1] * (len(STORE_SECONDS.buckets) + 1)
+    assert [count for _, count in _cumulative(STORE_SECONDS, numbers)] == list(range(1, len(numbers) + 1))

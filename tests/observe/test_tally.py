@@ -13,12 +13,11 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Change, Event, Verdict
-from holdfast.core.policy import DEFAULT_POLICY
+from holdfast.core.retry import DEFAULT_POLICY
 from holdfast.core.task import Claimed, Failure, State
 from holdfast.errors import StoreUnavailable
 from holdfast.observe.backlog import LOOK_MS, TOO_OLD_MS, Backlog
-from holdfast.observe.gateway import GatewayMetrics
-from holdfast.observe.names import (
+from holdfast.observe.metrics import (
     MAX_PAIRS,
     OTHER,
     QUEUE_OLDEST,
@@ -31,9 +30,11 @@ from holdfast.observe.names import (
     TASKS_ENQUEUED,
     WAIT_SECONDS,
     WORKERS,
+    Clocked,
+    Tally,
 )
 from holdfast.observe.runs import OUTCOMES, RunTally
-from holdfast.observe.tally import Clocked, Tally
+from holdfast.observe.server import ServerMetrics
 from holdfast.stores.contract import QueueCounts, WorkerRecord
 from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
@@ -225,7 +226,7 @@ def test_queues_beyond_the_limit_are_one() -> None:
 
 def test_a_gateway_counts_a_foreign_run_once() -> None:
     async def run() -> dict[tuple[str, ...], list[int]]:
-        metrics = GatewayMetrics(open_store("sqlite://"), SystemClock())
+        metrics = ServerMetrics(open_store("sqlite://"), SystemClock())
         task = FakeRun().task
         metrics.began([task])
         metrics.began([task])  # the reply was lost, and the reserve repeated

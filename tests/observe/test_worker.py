@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Holdfast
 from holdfast.core.task import FINAL_STATES, State
-from holdfast.observe.names import METRICS, Kind
+from holdfast.observe.metrics import METRICS, Kind
 from tests.observe.app import CANARY
 from tests.observe.spans import read_spans
-from tests.support import WorkerProcess, eventually, run_worker
+from tests.support import PYTHONPATH, WorkerProcess, eventually, run_worker
 
 APP = "tests.observe.app:app"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -115,7 +115,7 @@ def test_a_scrape_tells_what_the_worker_has_done(producer: Holdfast, url: str) -
     assert value(samples, "holdfast_tasks_enqueued_total", queue="default", type="quick") == 3
     assert value(samples, "holdfast_worker_children") == 1
     assert value(samples, "holdfast_worker_slots", state="free") == 50
-    assert value(samples, "holdfast_upkeep_partitions") == 1
+    assert value(samples, "holdfast_maintenance_partitions") == 1
     assert value(samples, "holdfast_store_up") == 1
     assert value(samples, "holdfast_queue_tasks", queue="default", state="dead_lettered") in (0, 1, 2, 3, 4)
     assert value(samples, "holdfast_workers", status="running") == 1
@@ -158,14 +158,12 @@ def test_without_the_package_nothing_is_counted_and_the_answer_says_what_to_inst
         "u.find_spec = lambda name, *more: None if name == 'prometheus_client' else find(name, *more)\n"
     )
     ids = send(producer, "quick", number=1)
-    from tests.support import ROOT
-
-    with run_worker(APP, url, "--health", "0", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}) as worker:
+    with run_worker(APP, url, "--health", "0", env={"PYTHONPATH": f"{tmp_path}:{PYTHONPATH}"}) as worker:
         port = port_of(worker)
         eventually(lambda: all_ended(producer, ids), 30)
         status, _, text = get(port, "/metrics")
     assert status == 501
-    assert json.loads(text)["reason"] == "metrics need prometheus-client: pip install 'holdfast[metrics]'"
+    assert json.loads(text)["reason"] == "metrics need prometheus-client: pip install prometheus-client"
 
 
 # -- traces --------------------------------------------------------------------------------------------------
@@ -185,7 +183,7 @@ def traced(producer: Holdfast, url: str, tmp_path: Path, **env: str) -> tuple[di
     options = ("--queues", "default,mails", "--log-format", "json")
     with run_worker(APP, url, *options, env={"SPANS": str(target), **env}) as worker:
         eventually(lambda: all_ended(producer, [handle.task_id for handle in handles]), 30)
-        second = json.loads(producer.handle(handles[0].task_id).status().result or b"")
+        second = producer.handle(handles[0].task_id).status().result
         eventually(lambda: all_ended(producer, [second]), 30)
         assert worker.stop() == 0
         lines = [json.loads(line) for line in worker.output().splitlines() if line.startswith("{")]

@@ -1,22 +1,26 @@
-"""Acting: cancel, prioritize, replay, discard, one by one or in bulk; pause, resume and order queues."""
+"""Acting: cancel, prioritize, reschedule, replay and discard tasks; pause, resume, order and purge queues."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.admin.inspect import every_page
+from holdfast.admin.search import error_class
 from holdfast.clock import Clock, SystemClock
 from holdfast.core import lifecycle
 from holdfast.core.durations import Duration
 from holdfast.core.ids import check_task_id
-from holdfast.core.lifecycle import Change, Verdict
+from holdfast.core.lifecycle import Change, Event, Verdict
 from holdfast.core.names import check_queue
 from holdfast.core.priority import Order, check_priority, step_of
 from holdfast.core.task import State
 from holdfast.errors import BadOption, Refused, UnknownTask
+from holdfast.stores import documents
 from holdfast.stores.contract import MAX_BATCH, Query, Store
 
 MakeChange = Callable[[str], Change]
@@ -46,6 +50,19 @@ async def prioritize(store: Store, task_ids: Sequence[str], priority: int) -> li
     return await _apply(store, task_ids, lambda task_id: lifecycle.prioritize(task_id, priority))
 
 
+async def run_now(store: Store, task_ids: Sequence[str]) -> list[Verdict]:
+    """Makes delayed tasks, and those that wait for another attempt, due at once; one verdict each."""
+    return await _apply(store, task_ids, lambda task_id: lifecycle.reschedule(task_id, 0))
+
+
+async def reschedule(store: Store, task_ids: Sequence[str], run_at_ms: int) -> list[Verdict]:
+    """Has ready and delayed tasks run at this time, or at once if it has passed; one verdict each."""
+    # By the store's clock, which decides what is due.
+    now_ms = (await store.documents(documents.QUEUE, limit=1)).now_ms
+    delay_ms = max(0, run_at_ms - now_ms)
+    return await _apply(store, task_ids, lambda task_id: lifecycle.reschedule(task_id, delay_ms))
+
+
 async def replay(store: Store, task_ids: Sequence[str]) -> list[Verdict]:
     """Puts dead letters back with fresh attempts; one verdict each."""
     return await _apply(store, task_ids, lifecycle.replay)
@@ -59,19 +76,45 @@ async def discard(store: Store, task_ids: Sequence[str], reason: str) -> list[Ve
 
 async def pause(store: Store, queue: str) -> None:
     """Stops handing out tasks of this queue; what is running goes on."""
-    await store.pause(check_queue(queue), True)
+    await documents.pause(store, check_queue(queue), True)
 
 
 async def resume(store: Store, queue: str) -> None:
     """Hands out tasks of this queue again."""
-    await store.pause(check_queue(queue), False)
+    await documents.pause(store, check_queue(queue), False)
 
 
 async def set_order(store: Store, queue: str, order: Order, step: Duration | None = None) -> int:
     """Says what priority is worth in this queue, also for the tasks that wait there; the step in milliseconds."""
     step_ms = step_of(order, step)
-    await store.set_step(check_queue(queue), step_ms)
+    await documents.set_step(store, check_queue(queue), step_ms)
     return step_ms
+
+
+#: States whose tasks are purged: they wait for a worker or for their time.
+PURGED: Final = frozenset(lifecycle.sources(Event.RESCHEDULE))
+#: Tasks that are being purged are put off by this much first, so that no worker claims them before they are cancelled.
+_PURGE_DELAY_MS: Final = 600_000
+
+
+async def purge(
+    store: Store, query: Query, reason: str, *, limit: int, progress: Progress = lambda _: None
+) -> BulkResult:
+    """Cancels the tasks that match and wait, at most `limit`, in batches of `MAX_BATCH`; what runs is not touched.
+
+    To cancel a task that a worker has just claimed would stop its run. So each is put off first, which is refused for
+    one that runs, and cancelled then. A purge that dies in between has put off some tasks by ten minutes.
+    """
+    reason = check_reason(reason)
+    matched = changed = 0
+    async for tasks in every_page(store, replace(query, states=query.states or PURGED), limit):
+        delayed = await store.apply([lifecycle.reschedule(task.task_id, _PURGE_DELAY_MS) for task in tasks])
+        kept = [task.task_id for task, verdict in zip(tasks, delayed, strict=True) if verdict.applied]
+        cancelled = await store.apply([lifecycle.cancel(task_id, reason) for task_id in kept])
+        matched += len(tasks)
+        changed += sum(verdict.applied for verdict in cancelled)
+        progress(matched)
+    return BulkResult(matched, changed)
 
 
 def check_reason(reason: str) -> str:
@@ -83,9 +126,8 @@ def check_reason(reason: str) -> str:
 
 def dead_letters(queue: str | None = None, type: str | None = None, error_type: str | None = None) -> Query:  # noqa: A002
     """The query for dead letters, narrowed by queue, task type and class of error (`ValueError`: the built-in)."""
-    if error_type and "." not in error_type and error_type[0].isupper():
-        error_type = f"builtins.{error_type}"
-    return Query(states=frozenset({State.DEAD_LETTERED}), queue=queue, type=type, error_type=error_type)
+    error = error_class(error_type) if error_type else None
+    return Query(states=frozenset({State.DEAD_LETTERED}), queue=queue, type=type, error_type=error)
 
 
 async def count_matching(store: Store, query: Query, limit: int) -> int:

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.admin.inspect import every_page
-from holdfast.admin.text import about_ms, several
+from holdfast.admin.inspect import about_ms, every_page, several
 from holdfast.clock import Clock, SystemClock
-from holdfast.core.schedule import Schedule
+from holdfast.core.schedule.record import Schedule
 from holdfast.core.task import WAITING_STATES, State
-from holdfast.stores.contract import DueSchedules, Finding, Query, QueueCounts, Store, WorkerRecord
+from holdfast.stores import documents
+from holdfast.stores.contract import Expired, Finding, Query, QueueCounts, Store, WorkerRecord
 from holdfast.version import __version__
 
 #: Tasks that wait longer than this for a worker that does not exist are a problem, not a worker just starting.
 _PATIENCE_MS = 60_000
-#: A lease may be this much over before it is a problem: the upkeep looks every second or so.
+#: A lease may be expired for this long before that is a problem: maintenance checks about once a second.
 _LAPSE_PATIENCE_MS = 15_000
-#: How many waiting tasks are looked at for types that nobody knows.
+#: How many waiting tasks are checked for types that no worker knows.
 _TYPES_LIMIT = 10_000
-#: So many findings of one kind are listed.
+#: At most this many findings of one kind are listed.
 _LISTED = 20
 MAX_DEAD_LETTERS = 1_000
 
@@ -54,7 +54,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 async def examine(
     store: Store, *, max_dead_letters: int = MAX_DEAD_LETTERS, clock: Clock | None = None
 ) -> list[Finding]:
-    """All findings, in a fixed order; one of level `problem` means that somebody has to do something."""
+    """All findings, in a fixed order; one of level `problem` means that the operator has to act."""
     findings = [_versions(), *await store.probe()]
     now_ms = (clock or SystemClock()).now_ms()
     scene = Scene(now_ms=now_ms, workers=await store.workers(), counts=await store.counts())
@@ -62,9 +62,10 @@ async def examine(
     findings += _unserved_queues(scene)
     findings += _paused_queues(scene)
     findings += await _unknown_types(store, scene)
-    findings += await _stuck_claims(store, scene)
-    findings += await _overdue(store, scene)
-    findings += _schedules(await store.schedules(), scene)
+    expired = await store.expired()
+    findings += await _stuck_claims(store, expired, scene)
+    findings += await _unstarted(store, expired, scene)
+    findings += _schedules(await documents.schedules(store), scene)
     findings.append(_dead_letters(scene, max_dead_letters))
     return findings
 
@@ -151,32 +152,31 @@ async def _unknown_types(store: Store, scene: Scene) -> list[Finding]:
     return findings or [Finding(level="ok", check="types", text=f"{which} has a type that a worker knows")]
 
 
-async def _stuck_claims(store: Store, scene: Scene) -> list[Finding]:
-    lapsed = await store.get([lapsed.task_id for lapsed in await store.expired()])
-    late_ms = [scene.now_ms - task.lease_expires_at_ms for task in lapsed if task and task.lease_expires_at_ms]
+async def _stuck_claims(store: Store, expired: Expired, scene: Scene) -> list[Finding]:
+    claimed = await store.get([claim.task_id for claim in expired.claims])
+    late_ms = [scene.now_ms - task.lease_expires_at_ms for task in claimed if task and task.lease_expires_at_ms]
     if not late_ms or max(late_ms) <= _LAPSE_PATIENCE_MS:
         return [Finding(level="ok", check="claims", text="no claim is stuck")]
     text = (
-        f"{several(len(late_ms), 'claim')} ran out up to {about_ms(max(late_ms))} ago and nobody took them back: "
-        "start a worker, it does the upkeep too"
+        f"{several(len(late_ms), 'claim')} expired up to {about_ms(max(late_ms))} ago, and no process took them back: "
+        "start a worker, it does the maintenance too"
     )
     return [Finding(level="problem", check="claims", text=text)]
 
 
-async def _overdue(store: Store, scene: Scene) -> list[Finding]:
-    overdue = await store.overdue()
-    (oldest,) = await store.get(overdue[:1]) or [None]
+async def _unstarted(store: Store, expired: Expired, scene: Scene) -> list[Finding]:
+    (oldest,) = await store.get(expired.unstarted[:1]) or [None]
     late_ms = scene.now_ms - oldest.created_at_ms - (oldest.policy.expires_ms or 0) if oldest else 0
     if late_ms <= _LAPSE_PATIENCE_MS:
         return []
     text = (
-        f"{several(len(overdue), 'task')} should have been started up to {about_ms(late_ms)} ago and nobody lets them "
-        "expire: start a worker, it does the upkeep too"
+        f"{several(len(expired.unstarted), 'task')} should have been started up to {about_ms(late_ms)} ago, and no "
+        "process lets them expire: start a worker, it does the maintenance too"
     )
     return [Finding(level="problem", check="deadlines", text=text)]
 
 
-def _schedules(found: DueSchedules, scene: Scene) -> list[Finding]:
+def _schedules(found: documents.DueSchedules, scene: Scene) -> list[Finding]:
     runnable = scene.runnable if scene.alive else {(each.call.queue, each.call.type) for each in found.schedules}
     findings = [finding for schedule in found.schedules for finding in _schedule(schedule, found.now_ms, runnable)]
     if not found.schedules or findings:
@@ -190,7 +190,9 @@ def _schedule(schedule: Schedule, now_ms: int, runnable: set[tuple[str, str]]) -
         yield Finding(level="note", check="schedules", text=f"{name} is paused")
         return
     if schedule.next_at_ms is not None and now_ms - schedule.next_at_ms > _PATIENCE_MS:
-        text = f"{name} was due {about_ms(now_ms - schedule.next_at_ms)} ago: start a worker, it does the upkeep too"
+        text = (
+            f"{name} was due {about_ms(now_ms - schedule.next_at_ms)} ago: start a worker, it does the maintenance too"
+        )
         yield Finding(level="problem", check="schedules", text=text)
     if (call.queue, call.type) not in runnable:
         text = f"{name} makes tasks of type {call.type}, which no running worker of queue {call.queue} knows"

@@ -7,16 +7,54 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.durations import format_ms
 from holdfast.core.ids import check_task_id
+from holdfast.core.payload import is_sealed
 from holdfast.core.priority import Order, order_of
-from holdfast.core.sealing import is_sealed, shown
-from holdfast.core.task import Failure, State, Task
-from holdfast.errors import BadOption, UnknownTask
+from holdfast.core.task import Failure, Progress, State, Task
+from holdfast.errors import UnknownTask
+from holdfast.security.crypto import shown
 from holdfast.stores.contract import MAX_BATCH, Page, Query, QueueCounts, Store, WorkerRecord
+
+
+def printable(text: str) -> str:
+    """The text with every control, format and unassigned character escaped, so that data cannot drive a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def first_line(text: str, longest: int = 160) -> str:
+    """The first line of a text, cut to a length."""
+    line = text.strip().partition("\n")[0].rstrip()
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def about_ms(milliseconds: int) -> str:
+    """A duration rounded to what a person reads: tenths below ten seconds, whole seconds above."""
+    step = 100 if 1_000 <= milliseconds < 10_000 else 1_000 if milliseconds >= 10_000 else 1
+    return format_ms(max(0, round(milliseconds / step) * step))
+
+
+def several(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 task`, `12 tasks`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def progress_text(progress: Progress) -> str:
+    """`3 of 10, half way`; empty if the run has told nothing."""
+    done = "" if progress.done is None else f"{round(progress.done, 2):,}"
+    if done and progress.total:
+        done += f" of {round(progress.total, 2):,}"
+    return ", ".join(part for part in (done, progress.note) if part)
+
+
+# -- inspect -------------------------------------------------------------------------------------------------
+
 
 #: How many of the newest dead letters a grouping reads at most.
 GROUPING_LIMIT = 10_000
-#: Histories are long: so many of them are in memory at once.
+#: Histories are long: at most this many are in memory at once.
 _PAGE_WITH_HISTORY = 100
 
 
@@ -61,17 +99,11 @@ async def one_task(store: Store, task_id: str) -> Task:
     return task
 
 
-async def tasks_page(store: Store, query: Query) -> Page:
-    """One page of tasks, newest first."""
-    if not 1 <= query.limit <= MAX_BATCH:
-        raise BadOption(f"limit {query.limit} is refused: a page has 1 to {MAX_BATCH:,} tasks")
-    return await store.find(query)
-
-
 async def with_history(store: Store, page: Page) -> Page:
     """The same page, each task with payload, result and history; what has gone meanwhile is left out."""
     found = await store.get([task.task_id for task in page.tasks])
-    return Page([task for task in found if task is not None], page.cursor)
+    there = [(task, after) for task, after in zip(found, page.after, strict=True) if task is not None]
+    return Page([task for task, _ in there], page.cursor, [after for _, after in there])
 
 
 async def every_page(store: Store, query: Query, limit: int, page_limit: int = MAX_BATCH) -> AsyncIterator[list[Task]]:
@@ -118,10 +150,11 @@ async def dead_letters_by_error(store: Store, query: Query, limit: int = GROUPIN
     groups: dict[tuple[str, str], ErrorGroup] = {}
     looked_at = 0
     async for tasks in every_page(store, query, limit + 1, _PAGE_WITH_HISTORY):
-        page = await with_history(store, Page(tasks[: limit - looked_at]))
+        found = await store.get([task.task_id for task in tasks[: limit - looked_at]])
         looked_at += len(tasks)
-        for task in page.tasks:
-            _count(groups, task)
+        for task in found:
+            if task is not None:
+                _count(groups, task)
     ordered = sorted(groups.values(), key=lambda group: (-group.count, group.type, group.error_type))
     return ErrorGroups(ordered, min(looked_at, limit), looked_at <= limit)
 
@@ -131,22 +164,16 @@ def last_failure(task: Task) -> Failure | None:
     return next((attempt.error for attempt in reversed(task.history) if attempt.error is not None), None)
 
 
-def task_view(task: Task) -> dict[str, Any]:
-    """The task as one JSON object: arguments, result and progress as values, not as bytes."""
-    view: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(task, payload=b"", result=None, progress=None))
-    del view["payload"]
-    view["arguments"] = json_value(task.payload)
-    view["result"] = json_value(task.result)
-    view["progress"] = json_value(task.progress)
-    return view
+def readable(data: bytes) -> bytes:
+    """JSON bytes as people are shown them: of encrypted ones the length."""
+    return shown(data) if is_sealed(data) else data
 
 
 def json_value(data: bytes | None) -> Any:
     """The value of JSON bytes; bytes that are no JSON come back as text, of encrypted ones their length is told."""
     if data is None:
         return None
-    if is_sealed(data):
-        data = shown(data)
+    data = readable(data)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

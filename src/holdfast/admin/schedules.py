@@ -9,18 +9,19 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from holdfast.core import rescheduling
 from holdfast.core.names import check_schedule
-from holdfast.core.schedule import Call, Schedule, Timing
-from holdfast.core.scheduling import watched_task
-from holdfast.core.task import FINAL_STATES
-from holdfast.core.tick_tasks import shown_tick, task_on_demand
-from holdfast.core.ticks import ticks_of
-from holdfast.core.zones import zone
-from holdfast.errors import BadOption, NotAllowed, Refused, StoreError, UnknownSchedule
+from holdfast.core.schedule import decide as rescheduling
+from holdfast.core.schedule.decide import watched_task
+from holdfast.core.schedule.occurrences import shown_time, task_on_demand
+from holdfast.core.schedule.record import Call, Schedule, Timing, is_bound
+from holdfast.core.schedule.timing import occurrences_of, zone
+from holdfast.core.task import FINAL_STATES, NewTask
+from holdfast.errors import BadOption, BadUrl, NotAllowed, Refused, StoreError, UnknownSchedule
+from holdfast.security.crypto import Sealing
+from holdfast.stores import documents
 from holdfast.stores.contract import Store
 
-#: More schedules than anybody has.
+#: More schedules than any app has.
 MAX_SCHEDULES = 100_000
 MAX_UPCOMING = 1_000
 _PAUSE_AFTER_ERROR_SECONDS = 5.0
@@ -31,29 +32,29 @@ log = logging.getLogger(__name__)
 
 
 async def listed(store: Store) -> list[Schedule]:
-    """All schedules, the soonest to tick first and those without a next tick last."""
-    return (await store.schedules(None, MAX_SCHEDULES)).schedules
+    """All schedules, ordered by their next occurrence; those without one come last."""
+    return (await documents.schedules(store, None, MAX_SCHEDULES)).schedules
 
 
 async def one(store: Store, name: str) -> Schedule:
     """The schedule of this name, or `UnknownSchedule`."""
-    found = await store.schedule(check_schedule(name))
+    found = await documents.schedule(store, check_schedule(name))
     if found is None:
         raise UnknownSchedule(f"no schedule {name} in {store.url}")
     return found
 
 
 async def upcoming(store: Store, name: str, count: int = 5) -> list[datetime]:
-    """Its next ticks, in its own time zone; of a paused one, those that it would have."""
+    """The next occurrences of the schedule, in its time zone; for a paused schedule, those that it would have."""
     if not isinstance(count, int) or not 1 <= count <= MAX_UPCOMING:
         raise BadOption(f"{count!r} next times are refused: ask for 1 to {MAX_UPCOMING:,}")
     schedule = await one(store, name)
-    ticks, on_wall = ticks_of(schedule.timing), zone(schedule.timing.timezone)
+    occurrences, on_wall = occurrences_of(schedule.timing), zone(schedule.timing.timezone)
     first_ms = schedule.next_at_ms
     if first_ms is None:
-        found = ticks.upcoming(await _now_ms(store), count)
+        found = occurrences.upcoming(await _now_ms(store), count)
     else:
-        found = [first_ms, *ticks.upcoming(first_ms, count - 1)]
+        found = [first_ms, *occurrences.upcoming(first_ms, count - 1)]
     return [datetime.fromtimestamp(each / 1000, UTC).astimezone(on_wall) for each in found]
 
 
@@ -63,11 +64,11 @@ async def upcoming(store: Store, name: str, count: int = 5) -> list[datetime]:
 async def put(store: Store, name: str, timing: Timing, call: Call) -> Schedule:
     """Makes a schedule, or gives one that was made at run time this definition; paused or not as before."""
     while True:
-        before, now_ms = await store.schedule(check_schedule(name)), await _now_ms(store)
+        before, now_ms = await documents.schedule(store, check_schedule(name)), await _now_ms(store)
         if before is not None and before.source:
             raise Refused(f"schedule {name} is declared in {before.source}: edit it, or change it there")
         new = _defined(before, Schedule(name=name, timing=timing, call=call), now_ms)
-        if new is before or await store.put_schedule(name, new, before.version if before else 0):
+        if new is before or await documents.put_schedule(store, name, new, before.version if before else 0):
             return new
 
 
@@ -77,12 +78,12 @@ async def edit(store: Store, name: str, change: Callable[[Schedule], tuple[Timin
 
 
 async def pause(store: Store, name: str) -> Schedule:
-    """No ticks until it is resumed; one that runs goes on."""
+    """Pauses the schedule: it has no occurrences until it is resumed. A task that runs goes on."""
     return await _change(store, name, lambda before, _: rescheduling.paused(before))
 
 
 async def resume(store: Store, name: str) -> Schedule:
-    """Ticks again, from now on."""
+    """Resumes the schedule from now on."""
     return await _change(store, name, rescheduling.resumed)
 
 
@@ -90,25 +91,31 @@ async def remove(store: Store, name: str) -> Schedule:
     """Deletes a schedule; the tasks that it made stay."""
     while True:
         before = await one(store, name)
-        if await store.put_schedule(name, None, before.version):
+        if await documents.put_schedule(store, name, None, before.version):
             return before
 
 
 async def run_now(
-    store: Store, name: str, task_id: Callable[[int], str], trace: Mapping[str, str] | None = None
+    store: Store,
+    name: str,
+    task_id: Callable[[int], str],
+    trace: Mapping[str, str] | None = None,
+    sealing: Sealing | None = None,
 ) -> str:
-    """Makes a task besides the ticks, and gives its id; `Refused` if that would overlap where it must not.
+    """Enqueues a task in addition to the occurrences, returns its id; `Refused` if that would be a forbidden overlap.
+
+    A signed schedule needs the keys for it: a worker could not tell a task without an occurrence from a copy.
 
     `task_id` makes the id for a partition, the same each time: whatever is repeated, there is one task.
     """
     place = await store.placement()
     while True:
         before = await one(store, name)
-        new = task_on_demand(before, task_id(place(before.call.queue, name)), trace)
+        new = _on_demand(before, task_id(place(before.call.queue, name)), trace, sealing)
         if before.last_task_id == new.task_id:
             return new.task_id
         await _refuse_overlap(store, before)
-        if await store.put_schedule(name, rescheduling.ran(before, new.task_id), before.version, [new]):
+        if await documents.put_schedule(store, name, rescheduling.ran(before, new.task_id), before.version, [new]):
             return new.task_id
 
 
@@ -135,7 +142,7 @@ async def keep_declared(store: Store, schedules: Sequence[Schedule], source: str
             if schedules:
                 log.warning("the schedules of %s are left as they are: %s", source, error)
             return None
-        except StoreError as error:
+        except (StoreError, BadUrl) as error:  # the store has answered this process: no URL is wrong now
             log.warning("the schedules of %s are not declared yet: %s", source, error)
             await asyncio.sleep(_PAUSE_AFTER_ERROR_SECONDS)
 
@@ -144,7 +151,7 @@ async def _declare_one(store: Store, schedule: Schedule) -> None:
     name = schedule.name
     schedule = replace(schedule, declared=rescheduling.digest(schedule.timing, schedule.call))
     while True:
-        before, now_ms = await store.schedule(name), await _now_ms(store)
+        before, now_ms = await documents.schedule(store, name), await _now_ms(store)
         if before is not None and before.source != schedule.source:
             whose = f"declared in {before.source}" if before.source else "made at run time"
             log.warning("schedule %s of %s is left out: one of that name is %s", name, schedule.source, whose)
@@ -152,17 +159,17 @@ async def _declare_one(store: Store, schedule: Schedule) -> None:
         if before is not None and before.declared == schedule.declared:
             return
         new = _defined(before, schedule, now_ms)
-        if await store.put_schedule(name, new, before.version if before else 0):
+        if await documents.put_schedule(store, name, new, before.version if before else 0):
             log.info("schedule %s is %s: %s", name, "changed" if before else "new", _next(new))
             return
 
 
 async def _withdraw(store: Store, found: Schedule | None, source: str) -> None:
     while found is not None and found.source == source:
-        if await store.put_schedule(found.name, None, found.version):
+        if await documents.put_schedule(store, found.name, None, found.version):
             log.info("schedule %s is removed: %s no longer declares it", found.name, source)
             return
-        found = await store.schedule(found.name)
+        found = await documents.schedule(store, found.name)
 
 
 def _defined(before: Schedule | None, wanted: Schedule, now_ms: int) -> Schedule:
@@ -172,12 +179,24 @@ def _defined(before: Schedule | None, wanted: Schedule, now_ms: int) -> Schedule
 
 
 async def _change(store: Store, name: str, change: Callable[[Schedule, int], Schedule]) -> Schedule:
-    """Changes the schedule as it stands; anew if somebody else was faster."""
+    """Changes the current version of the schedule; tries again if another client has changed it meanwhile."""
     while True:
         before, now_ms = await one(store, name), await _now_ms(store)
         after = change(before, now_ms)
-        if after is before or await store.put_schedule(name, after, before.version):
+        if after is before or await documents.put_schedule(store, name, after, before.version):
             return after
+
+
+def _on_demand(schedule: Schedule, task_id: str, trace: Mapping[str, str] | None, sealing: Sealing | None) -> NewTask:
+    task = task_on_demand(schedule, task_id, trace)
+    if sealing is not None:
+        return sealing.on_demand(schedule, task)
+    if is_bound(schedule.call):
+        raise Refused(
+            f"schedule {schedule.name} is signed: run it by the app that has the keys (holdfast schedules run "
+            f"{schedule.name} --app MODULE:APP, or app.schedules.run_now)"
+        )
+    return task
 
 
 async def _refuse_overlap(store: Store, schedule: Schedule) -> None:
@@ -188,10 +207,10 @@ async def _refuse_overlap(store: Store, schedule: Schedule) -> None:
 
 
 async def _now_ms(store: Store) -> int:
-    return (await store.schedules(0, 1)).now_ms
+    return (await documents.schedules(store, 0, 1)).now_ms
 
 
 def _next(schedule: Schedule) -> str:
     if schedule.next_at_ms is None:
-        return "paused" if schedule.paused else "no next tick"
-    return f"next tick {shown_tick(schedule.next_at_ms)}"
+        return "paused" if schedule.paused else "no next occurrence"
+    return f"next occurrence {shown_time(schedule.next_at_ms)}"

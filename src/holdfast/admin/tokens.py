@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.core import access
-from holdfast.core.access import TOKEN_KIND, AccessToken, TokenText
-from holdfast.core.rates import Rate
-from holdfast.core.scopes import Scope, Scopes
 from holdfast.errors import BadOption, UnknownToken
+from holdfast.security import tokens as access
+from holdfast.security.scopes import Scope, Scopes
+from holdfast.security.tokens import TOKEN_KIND, AccessToken, Rate, TokenText
+from holdfast.stores import documents
 from holdfast.stores.contract import Document, Store
 
 LONGEST_NOTE: Final = 200
@@ -41,7 +41,7 @@ async def create(
     rate: Rate | None = None,
     note: str = "",
 ) -> TokenText:
-    """A new token, whose secret nobody can tell after this."""
+    """Creates a token; its secret cannot be shown again."""
     token = AccessToken(
         digest="",
         scopes=_checked(scopes),
@@ -58,29 +58,29 @@ async def create(
 
 async def create_first(store: Store, *, now_ms: int) -> TokenText | None:
     """A token that may do everything, if there is no token at all."""
-    if await store.documents(TOKEN_KIND):
+    if (await store.documents(TOKEN_KIND, limit=1)).documents:
         return None
-    note = "made at the first start of a gateway"
-    # Its id is always the same: of several gateways that start at once, one makes it.
+    note = "made at the first start of a server"
+    # Its id is always the same: of several servers that start at once, one makes it.
     return await _make(store, AccessToken(digest="", scopes=(Scope.ADMIN,), created_at_ms=now_ms, note=note), _FIRST_ID)
 
 
 async def listed(store: Store) -> list[ListedToken]:
     """All tokens, the newest first."""
-    found = [_listed(document) for document in await store.documents(TOKEN_KIND)]
+    found = [_listed(document) async for document in documents.every(store, TOKEN_KIND)]
     return sorted(found, key=lambda token: (-token.created_at_ms, token.token_id))
 
 
 async def revoke(store: Store, token_id: str) -> ListedToken:
-    """Takes a token away; gateways that know it forget it within five seconds."""
-    # A whole token is taken too: whoever revokes a leaked one has it at hand.
+    """Takes a token away; servers that know it forget it within five seconds."""
+    # A whole token is accepted too: an operator who revokes a leaked token has it at hand.
     text = access.parse_text(token_id)
     name = token_id if text is None else text.token_id
     while True:
-        document = await store.document(TOKEN_KIND, name)
+        document = await documents.one(store, TOKEN_KIND, name)
         if document is None:
             raise UnknownToken(f"there is no token {access.without_tokens(token_id)!r:.80}; see `holdfast token ls`")
-        if await store.put_document(TOKEN_KIND, name, None, document.version):
+        if await documents.put(store, TOKEN_KIND, name, None, document.version):
             return _listed(document)
 
 
@@ -88,7 +88,7 @@ async def _make(store: Store, token: AccessToken, id_bytes: bytes) -> TokenText 
     """The token with a secret of its own; None if there is one of this id."""
     text = access.new_text(id_bytes, secrets.token_bytes(access.SECRET_BYTES))
     record = msgspec.structs.replace(token, digest=access.digest_of(text.secret))
-    made = await store.put_document(TOKEN_KIND, text.token_id, access.write_token(record), 0)
+    made = await documents.put(store, TOKEN_KIND, text.token_id, access.write_token(record), 0)
     return text if made else None
 
 

@@ -1,22 +1,26 @@
-"""Why a task stands where it stands, in one sentence."""
+"""Why a task is in its current state, in one sentence."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
 
-from holdfast.admin.inspect import every_page, last_failure, one_task
-from holdfast.admin.text import about_ms, first_line, progress_text, several
+from holdfast.admin.inspect import about_ms, every_page, first_line, last_failure, one_task, progress_text, several
 from holdfast.clock import Clock, SystemClock
 from holdfast.core.durations import format_ms
 from holdfast.core.priority import rank
-from holdfast.core.progress import read_progress
-from holdfast.core.task import State, Task
+from holdfast.core.task import FINAL_STATES, State, Task, read_progress
+from holdfast.errors import HoldfastError, ResultTimeout
 from holdfast.stores.contract import Query, QueueCounts, Store, WorkerRecord
 
 #: Up to this many ready tasks in a queue it is counted how many of them stand in front.
 _LOOK_AHEAD = 10_000
+#: How long a caller whose time is over waits at most for the reason.
+_EXPLAIN_SECONDS = 2.0
+#: Tasks may be large: at most this many are in memory at once.
+_PAGE = 100
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +28,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     state: State
-    #: One of: waits_for_time, waits_for_upkeep, waits_for_tasks, waits_for_retry, queue_paused, no_worker_for_queue,
-    #: no_worker_for_type, behind_others, next, running, lease_expired, cancelling; of a task that has ended: timed_out,
-    #: worker_lost, expired, or else the final state's name.
+    #: One of: waits_for_time, waits_for_maintenance, waits_for_tasks, waits_for_retry, queue_paused,
+    #: no_worker_for_queue, no_worker_for_type, behind_others, next, running, lease_expired, cancelling; of a task that
+    #: has ended: timed_out, worker_lost, expired, or else the final state's name.
     cause: str
     text: str
 
@@ -55,15 +59,54 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 async def why(store: Store, task_id: str, clock: Clock | None = None) -> Explanation:
     """Explains the task's state; `UnknownTask` if there is no such task."""
     task = await one_task(store, task_id)
-    scene = Scene(
-        now_ms=(clock or SystemClock()).now_ms(),
-        workers=[worker for worker in await store.workers() if worker.alive and worker.status == "running"],
-        queue=await _counts(store, task.queue),
-    )
+    scene = await _scene(store, task, clock)
     if task.state is State.READY and scene.ready <= _LOOK_AHEAD:
         scene = msgspec.structs.replace(scene, ahead=await _ahead(store, task, scene))
     cause, text = _EXPLAIN[task.state](task, scene)
     return Explanation(task_id=task_id, state=task.state, cause=cause, text=text)
+
+
+async def hindrance(store: Store, task: Task) -> str:
+    """What keeps every worker from taking a task that waits, in words; empty if nothing does. No task is counted."""
+    found = _hindrance(task, await _scene(store, task))
+    return "" if found is None else found[1]
+
+
+async def timed_out(store: Store, task_id: str, limit_ms: int) -> ResultTimeout:
+    """The error for a caller that has waited this long: the state of the task, and why it is in that state."""
+    what = f"task {task_id} did not finish within {format_ms(limit_ms)}"
+    try:
+        async with asyncio.timeout(_EXPLAIN_SECONDS):
+            found = await why(store, task_id)
+    except (TimeoutError, HoldfastError):
+        return ResultTimeout(f"{what}, and {store.url} does not say why; ask again later", task_id=task_id)
+    return ResultTimeout(
+        f"{what} (state: {found.state}; {in_sentence(found.text)}). {_still(found.state, store.url)}",
+        task_id=task_id,
+        state=found.state,
+        why=found.text,
+    )
+
+
+def in_sentence(text: str) -> str:
+    """The first sentence of an explanation, as a part of another one."""
+    sentence = text.partition(". ")[0].removesuffix(".")
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _still(state: State, url: str) -> str:
+    """That the task is not lost, for a caller that stops waiting."""
+    if state in FINAL_STATES:
+        return "It has ended just now: ask again."
+    return f"It is still {'running' if state is State.CLAIMED else 'queued'} in {url}."
+
+
+async def _scene(store: Store, task: Task, clock: Clock | None = None) -> Scene:
+    return Scene(
+        now_ms=(clock or SystemClock()).now_ms(),
+        workers=[worker for worker in await store.workers() if worker.alive and worker.status == "running"],
+        queue=await _counts(store, task.queue),
+    )
 
 
 async def _counts(store: Store, queue: str) -> QueueCounts:
@@ -78,8 +121,10 @@ async def _ahead(store: Store, task: Task, scene: Scene) -> int:
         return rank(other.run_at_ms, other.priority, scene.queue.step_ms), other.task_id
 
     query = Query(states=frozenset({State.READY}), queue=task.queue)
-    pages = [page async for page in every_page(store, query, _LOOK_AHEAD)]
-    return sum(other.type in known and place(other) < place(task) for page in pages for other in page)
+    ahead = 0
+    async for page in every_page(store, query, _LOOK_AHEAD, _PAGE):
+        ahead += sum(other.type in known and place(other) < place(task) for other in page)
+    return ahead
 
 
 # -- waiting -------------------------------------------------------------------------------------------------
@@ -154,7 +199,7 @@ def _prospects(task: Task, scene: Scene) -> str:
 def _overdue(late_ms: int, scene: Scene) -> tuple[str, str]:
     nobody = f"no worker is running for queue {scene.queue.queue}"
     whose = "a worker will move it to its queue in a moment" if scene.workers else nobody
-    return "waits_for_upkeep", f"It has been due for {about_ms(late_ms)}; {whose}."
+    return "waits_for_maintenance", f"It has been due for {about_ms(late_ms)}; {whose}."
 
 
 def _deadline(task: Task, scene: Scene) -> str:
@@ -164,7 +209,9 @@ def _deadline(task: Task, scene: Scene) -> str:
     left_ms = task.created_at_ms + task.policy.expires_ms - scene.now_ms
     if left_ms > 0:
         return f" If it is not started within {about_ms(left_ms)}, it expires."
-    return f" It should have been started {about_ms(-left_ms)} ago, and expires as soon as a worker does the upkeep."
+    return (
+        f" It should have been started {about_ms(-left_ms)} ago, and expires as soon as a worker does the maintenance."
+    )
 
 
 def _serving(task: Task, scene: Scene) -> list[WorkerRecord]:

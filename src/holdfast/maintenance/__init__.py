@@ -1,1 +1,1 @@
-"""What must happen although nobody asked: promote, tick, requeue, expire, prune. One owner at a time, with an epoch."""
+"""Maintenance: promote, fire schedules, requeue, expire, prune. One leader per partition at a time, with an epoch."""

@@ -1,4 +1,4 @@
-"""How several processes share the upkeep of many partitions: by giving way, never by talking to each other."""
+"""How several processes share the maintenance of many partitions: by giving way, never by talking to each other."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.contract import Store
 
 #: For each partition that a process has or is about to take, it lets the others go first for this long.
@@ -42,7 +43,10 @@ class Balance:
         """Whether this process has more than its share, and so should let that partition go."""
         if len(self._mine) <= 1:
             return False
-        alive = sum(worker.alive for worker in await self._store.workers())
+        try:
+            alive = sum(worker.alive for worker in await self._store.workers())
+        except StoreUnavailable:
+            return False  # the list lies in one partition; while that is away, the others are still looked after
         if len(self._mine) <= math.ceil(self._partitions / max(1, alive)):
             return False
         self.without(partition)

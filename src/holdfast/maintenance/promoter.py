@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.stores.contract import Store
 
 _BATCH = 1_000
-#: Also looked at when no bell rings: a lost ring costs at most this.
+#: The store is also checked without a wake-up: a lost one costs at most this delay.
 _SAFETY_POLL_MS = 1_000
 
 

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.clock import Clock
 from holdfast.core.task import State
 from holdfast.errors import HoldfastError
-from holdfast.observe.names import (
+from holdfast.observe.metrics import (
     MAX_PAIRS,
     OTHER,
     QUEUE_OLDEST,
@@ -29,7 +29,7 @@ _log = logging.getLogger("holdfast.observe")
 
 #: So old may an answer be.
 LOOK_MS: Final = 5_000
-#: So long is waited for a look; whoever asks then gets the one before, if that is not too old to be true.
+#: A scrape waits this long for new values; then it gets the previous ones, unless they are older than `TOO_OLD_MS`.
 PATIENCE_S: Final = 1.0
 TOO_OLD_MS: Final = 60_000
 

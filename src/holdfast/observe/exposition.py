@@ -8,15 +8,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from holdfast.observe.backlog import Gauge
-from holdfast.observe.names import BUILD, Kind, Metric
-from holdfast.observe.tally import Tally
+from holdfast.observe.metrics import BUILD, Kind, Metric, Tally
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 #: What to do where it is missing.
-MISSING: Final = "metrics need prometheus-client: pip install 'holdfast[metrics]'"
+MISSING: Final = "metrics need prometheus-client: pip install prometheus-client"
 
 
 def available() -> bool:

@@ -1,6 +1,6 @@
 """Log lines of workers and servers: text for people, JSON for machines, with the task and the trace they belong to.
 
-Whoever wrote a line, what looks like a secret in it or in its traceback is left out here, and nowhere else.
+Text that looks like a secret is left out here, and nowhere else, from the lines and tracebacks of every logger.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Literal, TextIO
 
 import msgspec
 
-from holdfast.core.redaction import redacted_text
 from holdfast.errors import BadOption
 from holdfast.observe.tracing import request_task_id, trace_id
-from holdfast.shield import shielded
+from holdfast.runtime.interrupts import shielded
+from holdfast.security.redaction import redacted_text
 
 _log = logging.getLogger("holdfast.observe")
 _plain = logging.Formatter()
@@ -27,7 +27,7 @@ LogFormat = Literal["text", "json"]
 Describe = Callable[[logging.LogRecord], bool]
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_FIELDS = ("task_id", "task_type", "queue", "attempt", "trace_id")
+_FIELDS = ("task_id", "task_type", "queue", "attempt", "outcome", "duration_ms", "trace_id")
 
 
 def of_request(record: logging.LogRecord) -> bool:
@@ -63,8 +63,8 @@ def message_of(record: logging.LogRecord) -> str:
 
 def traceback_of(record: logging.LogRecord) -> str:
     """The traceback and the stack that belong to it; empty without any."""
-    parts = [_plain.formatException(record.exc_info)] if record.exc_info else []
-    return "\n".join([*parts, record.stack_info] if record.stack_info else parts)
+    raised = record.exc_text or (_plain.formatException(record.exc_info) if record.exc_info else "")
+    return "\n".join(part for part in (raised, record.stack_info) if part)
 
 
 def _log_end_of_thread(end: threading.ExceptHookArgs) -> None:
@@ -85,11 +85,15 @@ class TextLines(logging.Formatter):
     """Lines for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, with the task behind the message where there is one, and the traceback below it."""
+        """The line, with the task behind the message where there is one, and the traceback below it.
+
+        A line about the run of a task names that itself; for a retry it is one line, since the next attempt may help.
+        """
         said = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {redacted_text(message_of(record))}"
         task_id = getattr(record, "task_id", None)
-        line = f"{said} [{getattr(record, 'task_type', 'task')} {task_id}]" if task_id else said
-        traceback = traceback_of(record)
+        outcome = getattr(record, "outcome", None)
+        line = f"{said} [{getattr(record, 'task_type', 'task')} {task_id}]" if task_id and not outcome else said
+        traceback = "" if outcome == "retried" else traceback_of(record)
         return f"{line}\n{redacted_text(traceback)}" if traceback else line
 
 

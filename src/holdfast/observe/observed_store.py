@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Coroutine, Sequence
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from holdfast import errors
 from holdfast.core.lifecycle import SETTLEMENTS, Change, Verdict
-from holdfast.core.schedule import Schedule
 from holdfast.core.task import Enqueued, NewTask
-from holdfast.observe.names import (
+from holdfast.observe.metrics import (
     CLAIMS_LOST,
     MAX_PAIRS,
     OTHER,
@@ -19,10 +19,12 @@ from holdfast.observe.names import (
     STORE_ERRORS,
     STORE_SECONDS,
     TASKS_ENQUEUED,
+    Cell,
+    Clocked,
+    Tally,
 )
-from holdfast.observe.tally import Cell, Clocked, Tally
-from holdfast.stores.contract import UPKEEP_DUTY, Duty, Reserve, Reserved, Store
-from holdfast.stores.passing import PassingStore
+from holdfast.stores.contract import MAINTENANCE, DocumentResult, DocumentWrite, Leadership, Reserve, Reserved, Store
+from holdfast.stores.decorate import PassingStore
 
 Answer = TypeVar("Answer")
 
@@ -33,16 +35,16 @@ _REASONS: Final = frozenset({"unknown", "stale_claim", "wrong_state", "stale_epo
 _WAITS: Final = frozenset({"wait"})
 
 
-class Duties:
-    """The partitions whose upkeep this process does, by what its stores were told."""
+class Leaderships:
+    """The partitions whose maintenance this process leads, by the answers of its stores."""
 
     def __init__(self) -> None:
         self._until_ns: dict[int, int] = {}
 
-    def note(self, holder: object, duty: Duty) -> None:
-        """The answer to whoever asked for the upkeep of a partition."""
-        if duty.held and duty.expires_in_ms > 0:
-            self._until_ns[id(holder)] = monotonic_ns() + duty.expires_in_ms * 1_000_000
+    def note(self, holder: object, leadership: Leadership) -> None:
+        """Notes the answer of a store that was asked for the leadership of a partition."""
+        if leadership.held and leadership.expires_in_ms > 0:
+            self._until_ns[id(holder)] = monotonic_ns() + leadership.expires_in_ms * 1_000_000
         else:
             self._until_ns.pop(id(holder), None)
 
@@ -54,29 +56,21 @@ class Duties:
 class ObservedStore(PassingStore):
     """Another store, and a tally of what goes through."""
 
-    def __init__(self, inner: Store, tally: Tally, duties: Duties | None = None) -> None:
+    def __init__(self, inner: Store, tally: Tally, leaderships: Leaderships | None = None) -> None:
         super().__init__(inner)
         self._tally = tally
-        self._duties = duties or Duties()
+        self._leaderships = leaderships or Leaderships()
         for cause in sorted(_LOST):  # a rate needs to have seen the 0
             tally.cell(CLAIMS_LOST, cause)
         for event in sorted(SETTLEMENTS):
             tally.cell(SETTLEMENTS_REFUSED, event.value, "stale_claim")
         self._clocked: dict[str, Clocked] = {}
-        #: A gateway counts itself what goes through it.
+        #: A server counts itself what goes through it.
         self._counts_itself = inner.url.startswith(("http:", "https:"))
         self._enqueued: dict[tuple[str, str], Cell] = {}
         self._partitions: list[ObservedStore] = []
-
-    def __copy__(self) -> ObservedStore:
-        """As of any store: with a `map_version` of its own, and all else shared."""
-        return ObservedStore(copy.copy(self.inner), self._tally, self._duties)
-
-    def __getattr__(self, name: str) -> Any:
-        """What only one engine can do, outside the contract."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+        if inner.capabilities.enqueue_now is not None:
+            self.capabilities = replace(inner.capabilities, enqueue_now=self._enqueue_now)
 
     async def _pass(self, method: str, call: Coroutine[Any, Any, Answer]) -> Answer:
         sent_at_ns = monotonic_ns()
@@ -100,28 +94,27 @@ class ObservedStore(PassingStore):
 
     # -- what is counted besides ----------------------------------------------------------------------------
 
-    async def enqueue(self, tasks: Sequence[NewTask]) -> list[Enqueued]:
+    async def enqueue(self, tasks: Sequence[NewTask], *, map_version: int = 0) -> list[Enqueued]:
         """Passed on, and counted."""
-        return self._count_enqueued(tasks, await super().enqueue(tasks))
+        return self._count_enqueued(tasks, await super().enqueue(tasks, map_version=map_version))
 
-    def enqueue_now(self, tasks: Sequence[NewTask]) -> list[Enqueued] | None:
+    def _enqueue_now(self, tasks: Sequence[NewTask], *, map_version: int = 0) -> list[Enqueued] | None:
         """Passed on, and counted if it was done."""
+        enqueue_now = self.inner.capabilities.enqueue_now
         sent_at_ns = monotonic_ns()
-        answers = self.inner.enqueue_now(tasks)
+        answers = None if enqueue_now is None else enqueue_now(tasks, map_version=map_version)
         if answers is None:
             return None
         self._note_time("enqueue", sent_at_ns)
         return self._count_enqueued(tasks, answers)
 
-    async def put_schedule(
-        self, name: str, new: Schedule | None, expected: int, tasks: Sequence[NewTask] = (), epoch: int | None = None
-    ) -> bool:
-        """Passed on, and the tasks of a tick counted."""
-        done = await super().put_schedule(name, new, expected, tasks, epoch)
-        if done and not self._counts_itself:
-            for task in tasks:
+    async def put(self, write: DocumentWrite) -> DocumentResult:
+        """Passed on, and the tasks sent with it counted."""
+        result = await super().put(write)
+        if result.applied and not self._counts_itself:
+            for task in write.tasks:
                 self._count_new(task)
-        return done
+        return result
 
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
         """Passed on, and what was refused counted."""
@@ -136,20 +129,20 @@ class ObservedStore(PassingStore):
         self._count_lost(changes, verdicts)
         return verdicts
 
-    async def hold_duty(self, name: str, owner: str, ttl_ms: int) -> Duty:
-        """Passed on, and the upkeep noted."""
-        duty = await super().hold_duty(name, owner, ttl_ms)
-        if name == UPKEEP_DUTY:
-            self._duties.note(self, duty)
-        return duty
+    async def lead(self, name: str, owner: str | None, ttl_ms: int = 0) -> Leadership:
+        """Passed on, and the leadership of the maintenance noted."""
+        leadership = await super().lead(name, owner, ttl_ms)
+        if name == MAINTENANCE and owner is not None:
+            self._leaderships.note(self, leadership)
+        return leadership
 
-    def partitions(self) -> Sequence[Store]:
+    async def partitions(self) -> Sequence[Store]:
         """Each of them observed."""
-        inner = list(self.inner.partitions())
+        inner = list(await self.inner.partitions())
         if inner == [self.inner]:
             return [self]
         if inner != [each.inner for each in self._partitions]:
-            self._partitions = [ObservedStore(each, self._tally, self._duties) for each in inner]
+            self._partitions = [ObservedStore(each, self._tally, self._leaderships) for each in inner]
         return self._partitions
 
     def _count_enqueued(self, tasks: Sequence[NewTask], answers: list[Enqueued]) -> list[Enqueued]:
@@ -179,7 +172,7 @@ class ObservedStore(PassingStore):
         if self._counts_itself or not [verdict for verdict in verdicts if not verdict.applied]:
             return
         for change, verdict in zip(changes, verdicts, strict=True):
-            # The upkeep may always find that a worker was faster.
+            # Maintenance may always find that a worker was faster.
             if not verdict.applied and change.event in SETTLEMENTS and not change.lapsed_only:
                 reason = verdict.reason if verdict.reason in _REASONS else OTHER
                 self._tally.count(SETTLEMENTS_REFUSED, change.event.value, reason)

@@ -12,8 +12,7 @@ from typing import Final, Protocol
 
 from holdfast.core.lifecycle import Change, Event
 from holdfast.core.task import Claimed
-from holdfast.observe.names import RUN_SECONDS, RUNS_ENDED, RUNS_STARTED, WAIT_SECONDS
-from holdfast.observe.tally import Tally, bounds_us, note_all
+from holdfast.observe.metrics import RUN_SECONDS, RUNS_ENDED, RUNS_STARTED, WAIT_SECONDS, Tally, bounds_us, note_all
 
 SUCCEEDED: Final = "succeeded"
 #: The claim was lost: nothing was settled.

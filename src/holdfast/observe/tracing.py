@@ -45,7 +45,7 @@ def check_traces(traces: Traces) -> Traces:
 
 
 def provider() -> TracerProvider | None:
-    """Where spans go; None if OpenTelemetry was never imported here, or nobody has told it where."""
+    """Where spans go; None if this process has not imported OpenTelemetry, or has not configured a provider."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None

@@ -1,4 +1,4 @@
-"""The loop around the chores: it ends when it is told to, whatever happens in that moment, and every ring is heard."""
+"""The loop around the jobs: it ends when it is told to, whatever happens in that moment, and every ring is heard."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 
 from holdfast.core.task import NewTask, State
 from holdfast.errors import HoldfastError, StaleEpoch, StoreUnavailable
-from holdfast.maintenance.service import Upkeep
-from holdfast.stores.contract import UPKEEP_DUTY, Promoted, Retention, Store
+from holdfast.maintenance.service import Maintenance
+from holdfast.stores import documents
+from holdfast.stores.contract import MAINTENANCE, Promoted, Retention, Store
+from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
-from holdfast.testing.wrapping import PassingStore
 
 
 class Interfering(PassingStore):
@@ -23,7 +24,7 @@ class Interfering(PassingStore):
         super().__init__(inner)
         self._happening = happening
 
-    def partitions(self) -> list[Store]:
+    async def partitions(self) -> list[Store]:
         return [self]
 
     async def promote(self, epoch: int, limit: int = 1_000) -> Promoted:
@@ -34,14 +35,14 @@ class Interfering(PassingStore):
 def test_it_ends_although_it_loses_its_duty_in_the_moment_in_which_it_is_told_to(error: HoldfastError) -> None:
     async def run() -> None:
         def happen() -> HoldfastError:
-            upkeep.cancel()
+            maintenance.cancel()
             return error
 
         store = Interfering(open_store("sqlite://"), happen)
-        upkeep = asyncio.create_task(Upkeep(store, "me", Retention(), random_unit=random.random).run())
-        done, _ = await asyncio.wait([upkeep], timeout=20)
-        assert done == {upkeep}
-        assert (await store.hold_duty(UPKEEP_DUTY, "", 0)).owner != "me"
+        maintenance = asyncio.create_task(Maintenance(store, "me", Retention(), random_unit=random.random).run())
+        done, _ = await asyncio.wait([maintenance], timeout=20)
+        assert done == {maintenance}
+        assert (await store.lead(MAINTENANCE, None)).owner != "me"
         await store.close()
 
     asyncio.run(run())
@@ -50,9 +51,9 @@ def test_it_ends_although_it_loses_its_duty_in_the_moment_in_which_it_is_told_to
 def test_a_delayed_task_is_promoted_in_time_beside_the_schedules() -> None:
     async def run() -> None:
         store = open_store("sqlite://")
-        upkeep = asyncio.create_task(Upkeep(store, "me", Retention(), random_unit=random.random).run())
+        maintenance = asyncio.create_task(Maintenance(store, "me", Retention(), random_unit=random.random).run())
         async with asyncio.timeout(10):
-            while not (await store.hold_duty(UPKEEP_DUTY, "", 0)).owner:  # noqa: ASYNC110
+            while not (await store.lead(MAINTENANCE, None)).owner:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             late: list[int] = []
             for number in range(20):  # rung for each: what is due now is due earlier than anything before
@@ -60,10 +61,10 @@ def test_a_delayed_task_is_promoted_in_time_beside_the_schedules() -> None:
                 await store.enqueue([NewTask(task_id=task_id, type="t", queue="q", payload=b"{}", delay_ms=30)])
                 while (task := (await store.get([task_id]))[0]) is None or task.state is not State.READY:  # noqa: ASYNC110
                     await asyncio.sleep(0.002)
-                late.append((await store.schedules(0)).now_ms - task.run_at_ms)
+                late.append((await documents.schedules(store, 0)).now_ms - task.run_at_ms)
         assert sorted(late)[10] < 500  # half of them by a poll would be late by more
-        upkeep.cancel()
-        await asyncio.gather(upkeep, return_exceptions=True)
+        maintenance.cancel()
+        await asyncio.gather(maintenance, return_exceptions=True)
         await store.close()
 
     asyncio.run(run())

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.gateway import GatewaySettings
 from holdfast.observe.logs import JsonLines, of_request
-from tests.api.setting import Client, RunningServer, sqlite_server
+from holdfast.server.server import ServerSettings
+from tests.server.setting import Client, RunningServer, sqlite_server
 
 CANARY = "canary-7f3a"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -21,7 +21,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    with sqlite_server(tmp_path, GatewaySettings(upkeep=False)) as running:
+    with sqlite_server(tmp_path, ServerSettings(maintenance=False)) as running:
         yield running
 
 
@@ -57,7 +57,7 @@ def test_a_gateway_counts_what_goes_through_it(client: Client) -> None:
         'holdfast_queue_tasks{queue="images",state="succeeded"} 1.0',
         'holdfast_workers{status="running"} 0.0',
         "holdfast_store_up 1.0",
-        "holdfast_upkeep_partitions 0.0",
+        "holdfast_maintenance_partitions 0.0",
     ):
         assert line in lines
     assert CANARY not in answer.body.decode()
@@ -69,7 +69,7 @@ def test_log_lines_made_for_a_request_have_its_task_and_its_trace(server: Runnin
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonLines())
     handler.addFilter(of_request)
-    logger = logging.getLogger("holdfast.api")
+    logger = logging.getLogger("holdfast.server")
     logger.addHandler(handler)
 
     async def broken(*_: object, **__: object) -> None:

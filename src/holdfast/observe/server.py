@@ -1,4 +1,4 @@
-"""The metrics of a gateway: its store, what stands in it, and the runs of workers that have no metrics of their own."""
+"""The metrics of a server: its store, what stands in it, and the runs of workers that have no metrics of their own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.task import Claimed
 from holdfast.observe.backlog import Backlog
 from holdfast.observe.exposition import page
-from holdfast.observe.names import UPKEEP
-from holdfast.observe.observed_store import Duties, ObservedStore
+from holdfast.observe.metrics import MAINTENANCE_LED, Tally
+from holdfast.observe.observed_store import Leaderships, ObservedStore
 from holdfast.observe.runs import RunTally
-from holdfast.observe.tally import Tally
 from holdfast.stores.contract import Store
 
 #: Claims that are remembered from the reserve to the settlement; beyond that, the oldest is settled uncounted.
@@ -26,7 +25,7 @@ MAX_CLAIMS: Final = 100_000
 
 @dataclass(slots=True)
 class _ForeignRun:
-    """A claim, as far as a gateway sees of it; the worker runs it elsewhere."""
+    """A claim, as far as a server sees of it; the worker runs it elsewhere."""
 
     task: Claimed
     began_at_ns: int
@@ -34,14 +33,14 @@ class _ForeignRun:
     settled: bool = False
 
 
-class GatewayMetrics:
-    """Counts while a gateway serves."""
+class ServerMetrics:
+    """Counts while a server serves."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._tally = Tally()
-        self._duties = Duties()
-        #: What the gateway is to use in place of its store.
-        self.store: Store = ObservedStore(store, self._tally, self._duties)
+        self._leaderships = Leaderships()
+        #: What the server is to use in place of its store.
+        self.store: Store = ObservedStore(store, self._tally, self._leaderships)
         self._backlog = Backlog(self.store, clock)
         self._runs = RunTally(self._tally)
         self._claims: dict[str, _ForeignRun] = {}
@@ -49,7 +48,7 @@ class GatewayMetrics:
     async def page(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics in a format that the reader accepts, and its name."""
         self._runs.flush()
-        gauges = [(UPKEEP, (), float(self._duties.held())), *await self._backlog.gauges()]
+        gauges = [(MAINTENANCE_LED, (), float(self._leaderships.held())), *await self._backlog.gauges()]
         return page(self._tally, gauges, accept, with_process=True)
 
     async def close(self) -> None:
