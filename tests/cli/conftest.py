@@ -16,11 +16,12 @@ from click.testing import CliRunner, Result
 from holdfast.cli.main import main
 from holdfast.clock import SystemClock
 from holdfast.core import lifecycle
+from holdfast.core.declared import DeclaredType
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
-from holdfast.core.policy import RunPolicy
-from holdfast.core.progress import Progress
-from holdfast.core.task import Claimed, Failure, Hold, NewTask
+from holdfast.core.retry import RunPolicy
+from holdfast.core.task import Claimed, Failure, Hold, NewTask, Progress
+from holdfast.stores import documents
 from holdfast.stores.contract import Reserve, Store, WorkerRecord
 from holdfast.stores.open import open_store
 from tests.servers.urls import STORES, fresh_store
@@ -99,6 +100,10 @@ class CommandLine:
         given = {"worker_id": "worker-1", "queues": ("default",), "types": ("add",), **about}
         record = WorkerRecord(host="here", pid=1, version="0", processes=1, concurrency=10, running=0, **given)
         self.store(lambda store: store.announce(record, ttl_ms))
+
+    def publish(self, *types: DeclaredType) -> None:
+        """What a worker says of its types besides its announcement."""
+        self.store(lambda store: documents.publish_types(store, types))
 
 
 class ShiftedClock(SystemClock):

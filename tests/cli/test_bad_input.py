@@ -37,7 +37,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_unknown_type_without_an_app(cli: CommandLine) -> None:
     cli.announce(types=("add", "subtract"))
     line = is_one_line(cli.run("enqueue", "divide"), 2)
-    assert "no running worker knows the type divide; they know add, subtract" in line
+    assert "no running worker knows the type divide (they know add, subtract): use --app module:app" in line
     assert cli.json("tasks", "ls")["tasks"] == []
 
 
@@ -73,8 +73,9 @@ def test_json_that_is_no_object(cli: CommandLine, text: str) -> None:
     assert "not a JSON object" in is_one_line(cli.run("enqueue", "add", "--force", "--args", text), 2)
 
 
-def test_a_list_needs_an_app(cli: CommandLine) -> None:
-    assert "needs --app" in is_one_line(cli.run("enqueue", "add", "--force", "--args", "[1]"), 2)
+def test_a_list_needs_the_names_of_the_parameters(cli: CommandLine) -> None:
+    line = is_one_line(cli.run("enqueue", "add", "--force", "--args", "[1]"), 2)
+    assert "a list needs the names of the parameters; write an object" in line
 
 
 def test_payload_over_the_limit(cli: CommandLine, tmp_path: Path) -> None:

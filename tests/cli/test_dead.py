@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.task import Failure
+from holdfast.stores import documents
 from tests.cli.conftest import CommandLine, is_one_line
 
 TIMEOUT = Failure("builtins.TimeoutError", "too slow")
@@ -91,7 +92,7 @@ def test_discard_keeps_a_record_with_payload_and_reason(cli: CommandLine) -> Non
     (task_id,) = cli.dead_letters()
     assert "is discarded" in cli.ok("dead", "discard", task_id, "--reason", "customer left")
     is_one_line(cli.run("tasks", "show", task_id), 1)
-    (record,) = cli.store(lambda store: store.discards())
+    (record,) = cli.store(documents.discards)
     assert (record.task_id, record.reason, record.payload) == (task_id, "customer left", b'{"a":1}')
 
 

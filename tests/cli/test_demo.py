@@ -25,7 +25,6 @@ def _temporary_files_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
-@pytest.mark.slow
 def test_the_demo_adds_up_and_its_commands_work() -> None:
     shown = run_holdfast("demo", "--for", "5s", "--json")
     assert shown.returncode == 0, shown.stderr
@@ -42,7 +41,6 @@ def test_the_demo_adds_up_and_its_commands_work() -> None:
     assert sum(in_store[state] for state in WAITING_STATES) == end["waiting"]
 
 
-@pytest.mark.slow
 def test_the_demo_on_a_store_with_other_tasks_leaves_them_alone(cli: CommandLine) -> None:
     (task_id,) = cli.enqueue(queue="fast")
     shown = run_holdfast("demo", "--for", "3s", "--json", "--url", cli.url)
@@ -51,7 +49,6 @@ def test_the_demo_on_a_store_with_other_tasks_leaves_them_alone(cli: CommandLine
     assert cli.json("tasks", "show", task_id)["state"] == "ready"
 
 
-@pytest.mark.slow
 def test_an_interrupted_demo_stops_its_worker_and_still_adds_up() -> None:
     command = holdfast_command("demo", "--for", "10m")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:

@@ -5,9 +5,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.core import lifecycle
+from holdfast.core.declared import DeclaredParameter, DeclaredType
+from holdfast.core.retry import RunPolicy
 from tests.cli.conftest import CommandLine, is_one_line
 from tests.support import eventually
 
@@ -53,10 +56,99 @@ def test_a_deadline_to_start_is_recorded_with_the_task(cli: CommandLine, app: st
             is_one_line(cli.run("enqueue", "resize", *options, *wrong), 2)
 
 
-def test_a_type_that_a_worker_knows_goes_to_the_queue_that_the_worker_serves(cli: CommandLine) -> None:
+def test_the_app_is_also_read_from_the_environment(cli: CommandLine, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_APP", app)
+    task_id = cli.ok("enqueue", "resize", "--args", '["cat.jpg"]').strip()
+    assert cli.json("tasks", "show", task_id)["policy"]["max_attempts"] == 7
+
+
+RESIZE = DeclaredType(
+    name="resize",
+    queue="images",
+    priority=7,
+    policy=RunPolicy(max_attempts=2, base_ms=1_000, timeout_ms=5_000),
+    parameters=(
+        DeclaredParameter("url", required=True, kinds=("string",)),
+        DeclaredParameter("width", kinds=("integer", "null")),
+    ),
+)
+
+
+@pytest.fixture
+def published(cli: CommandLine) -> CommandLine:
+    cli.announce(queues=("images", "rush"), types=("resize",))
+    cli.publish(RESIZE)
+    return cli
+
+
+@pytest.mark.parametrize("arguments", ['{"url": "a", "width": 4}', '["a", 4]'])
+def test_a_published_type_is_enqueued_with_its_policy(published: CommandLine, arguments: str) -> None:
+    task_id = published.json("enqueue", "resize", "--args", arguments)["task_id"]
+    task = published.json("tasks", "show", task_id)
+    assert (task["queue"], task["priority"], task["arguments"]) == ("images", 7, {"url": "a", "width": 4})
+    policy = task["policy"]
+    assert (policy["max_attempts"], policy["base_ms"], policy["timeout_ms"]) == (2, 1_000, 5_000)
+
+
+def test_options_override_the_published_ones(published: CommandLine) -> None:
+    options = ("--queue", "rush", "--priority", "1", "--args", '{"url": "a"}')
+    task = published.json("tasks", "show", published.json("enqueue", "resize", *options)["task_id"])
+    assert (task["queue"], task["priority"], task["policy"]["max_attempts"]) == ("rush", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("{}", "resize(): missing argument 'url'; it takes url, [width]"),
+        ('{"url": "a", "widht": 4}', "resize(): unknown argument 'widht'; it takes url, [width]"),
+        ('{"url": 3}', "resize(): url: expected string, got integer; it takes url, [width]"),
+        ('{"url": "a", "width": "4"}', "resize(): width: expected integer or null, got string; it takes url, [width]"),
+        ('["a", 4, 5]', "resize(): too many arguments by position (3); it takes url, [width]"),
+    ],
+)
+def test_arguments_are_checked_against_the_published_signature(
+    published: CommandLine, arguments: str, problem: str
+) -> None:
+    assert is_one_line(published.run("enqueue", "resize", "--args", arguments), 2) == f"holdfast: {problem}\n"
+    put = ("schedules", "put", "s", "--type", "resize", "--every", "1h")
+    assert is_one_line(published.run(*put, "--args", arguments), 2) == f"holdfast: {problem}\n"
+
+
+def test_force_enqueues_what_does_not_fit_with_the_published_policy(published: CommandLine) -> None:
+    task_id = published.json("enqueue", "resize", "--force", "--args", '{"x": 1}')["task_id"]
+    assert published.json("tasks", "show", task_id)["policy"]["max_attempts"] == 2
+
+
+def test_a_schedule_has_the_published_policy(published: CommandLine) -> None:
+    put = ("schedules", "put", "s", "--type", "resize", "--every", "1h", "--args", '{"url": "a"}')
+    call = published.json(*put)["call"]
+    assert (call["queue"], call["priority"], call["policy"]["max_attempts"]) == ("images", 7, 2)
+    line = is_one_line(published.run("schedules", "edit", "s", "--args", '{"url": 1}'), 2)
+    assert "url: expected string, got integer" in line
+
+
+def test_a_type_of_an_app_that_signs_needs_its_keys(cli: CommandLine) -> None:
     cli.announce(queues=("images",), types=("resize",))
-    task_id = cli.json("enqueue", "resize", "--args", '{"url": "a"}')["task_id"]
-    assert cli.json("tasks", "show", task_id)["queue"] == "images"
+    cli.publish(msgspec.structs.replace(RESIZE, sealed=True))
+    line = is_one_line(cli.run("enqueue", "resize", "--args", '{"url": "a"}'), 2)
+    assert "the app of resize signs or encrypts its arguments: use --app module:app, or set HOLDFAST_KEYS" in line
+
+
+@pytest.mark.parametrize(
+    ("types", "problem"),
+    [
+        ((), "no worker is running, so the policy and the arguments of resize are unknown: "),
+        (("add",), "no running worker knows the type resize (they know add): "),
+        (("resise",), "no running worker knows the type resize (did you mean resise?): "),
+        (("resize",), "the workers that know the type resize have not published its policy: "),
+    ],
+)
+def test_what_no_worker_has_published_asks_for_the_app(cli: CommandLine, types: tuple[str, ...], problem: str) -> None:
+    cli.enqueue()
+    if types:
+        cli.announce(types=types)
+    line = is_one_line(cli.run("enqueue", "resize"), 2)
+    assert problem + "use --app module:app (or HOLDFAST_APP), or --force to enqueue it unchecked" in line
 
 
 def test_a_worker_that_is_gone_knows_nothing(cli: CommandLine) -> None:
@@ -69,9 +161,9 @@ def test_a_worker_that_is_gone_knows_nothing(cli: CommandLine) -> None:
     is_one_line(cli.run("enqueue", "add"), 2)
 
 
-def test_a_queue_that_nobody_serves_for_this_type_is_refused(cli: CommandLine) -> None:
-    cli.announce(queues=("images",), types=("resize",))
-    assert "they serve images" in is_one_line(cli.run("enqueue", "resize", "--queue", "videos"), 2)
+def test_a_queue_that_nobody_serves_for_this_type_is_refused(published: CommandLine) -> None:
+    line = is_one_line(published.run("enqueue", "resize", "--queue", "videos", "--args", '["a"]'), 2)
+    assert "they serve images, rush: use --queue, or --force" in line
 
 
 def test_force_records_what_nobody_knows(cli: CommandLine) -> None:
@@ -126,4 +218,4 @@ def test_wait_for_a_task_that_ends_otherwise_is_a_no(cli: CommandLine) -> None:
 
 def test_wait_that_takes_too_long_is_a_no(cli: CommandLine) -> None:
     result = cli.run("enqueue", "add", "--force", "--wait", "--timeout", "50ms", "--json")
-    assert "it goes on" in is_one_line(result, 1)
+    assert "no worker is running for queue default). It is still queued in sqlite:" in is_one_line(result, 1)

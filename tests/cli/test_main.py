@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from holdfast.cli.examples import EXAMPLES, GROUPS
 from holdfast.cli.main import main
 from holdfast.version import __version__
 from tests.cli.conftest import is_one_line
@@ -44,11 +48,14 @@ def _leaves(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[
     return found
 
 
+_WITHOUT_STORE = {("celery", "check"), ("celery", "drain"), ("celery", "beat"), ("completion",), ("init",)}
+
+
 def test_every_command_takes_url_and_json() -> None:
     for path, command in _leaves(main):
         options = {option for parameter in command.params for option in parameter.opts}
         needed = {"--url", "--log-format"} if path == ("worker",) else {"--url", "--json"}  # a worker prints logs only
-        assert needed <= options, path
+        assert path in _WITHOUT_STORE or needed <= options, path
 
 
 @pytest.mark.parametrize("start", [["-m", "holdfast"], ["-m", "holdfast.cli.main"]])
@@ -61,7 +68,9 @@ def test_it_runs_as_a_module(start: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["frobnicate"], "No such command 'frobnicate'"),
+        (["frobnicate"], "No such command 'frobnicate'; see holdfast --help"),
+        (["wroker"], "No such command 'wroker'; did you mean worker? See holdfast --help"),
+        (["tasks", "lst"], "did you mean 'ls'? See holdfast tasks --help"),
         (["tasks"], "Missing command"),
         (["tasks", "ls", "--colour"], "--colour"),
         (["tasks", "show"], "TASK_ID"),
@@ -70,7 +79,80 @@ def test_it_runs_as_a_module(start: list[str]) -> None:
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_2(arguments: list[str], words: str) -> None:
-    assert words in is_one_line(CliRunner().invoke(main, arguments), 2)
+    assert words in is_one_line(CliRunner().invoke(main, arguments, prog_name="holdfast"), 2)
+
+
+def test_every_command_has_an_example_that_can_be_called() -> None:
+    for path, command in _leaves(main):
+        examples = EXAMPLES[" ".join(path)]
+        assert examples, path
+        for example in examples:
+            words = shlex.split(example.partition(" > ")[0])
+            assert words[: len(path) + 1] == ["holdfast", *path]
+            command.make_context(path[-1], words[len(path) + 1 :])
+        assert examples[0] in CliRunner().invoke(main, [*path, "--help"]).stdout
+
+
+def test_every_command_is_in_a_group_of_the_help() -> None:
+    named = [name for names in GROUPS.values() for name in names]
+    assert sorted(named) == sorted(main.list_commands(click.Context(main)))
+
+
+def test_help_is_as_wide_as_the_terminal_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, widest in ((80, 80), (100, 100), (200, 100)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        for path, _ in _leaves(main):
+            text = CliRunner().invoke(main, [*path, "--help"]).stdout
+            told, _, _ = text.partition("Examples:")
+            assert max(map(len, told.splitlines())) <= widest, text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell])
+    assert script.exit_code == 0
+    assert "_HOLDFAST_COMPLETE" in script.stdout
+
+
+def test_bash_completes_commands_and_options() -> None:
+    def offered(words: str) -> str:
+        asked = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        command = [sys.executable, "-m", "holdfast"]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**environment(), **asked}
+        ).stdout
+
+    assert "plain,run-now" in offered("holdfast tasks r")
+    assert "plain,--since" in offered("holdfast tasks ls --s")
+
+
+@pytest.mark.parametrize("store", ["sqlite", "redis", "postgres"])
+def test_init_creates_a_project_and_never_overwrites(store: str, tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    made = CliRunner().invoke(main, ["init", str(folder), "--store", store])
+    assert made.exit_code == 0, made.output
+    beside = "holdfast-worker.service" if store == "sqlite" else "compose.yaml"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["README.md", "tasks.py", beside])
+    (folder / "tasks.py").write_text("mine")
+    (folder / "README.md").unlink()
+    assert "already in" in is_one_line(CliRunner().invoke(main, ["init", str(folder), "--store", store]), 1)
+    assert (folder / "tasks.py").read_text() == "mine"
+    assert not (folder / "README.md").exists()
+
+
+def test_the_project_of_init_runs(tmp_path: Path) -> None:
+    CliRunner().invoke(main, ["init", str(tmp_path)])
+    holdfast = [sys.executable, "-m", "holdfast"]
+    env = environment()
+    enqueue = [*holdfast, "enqueue", "tasks.greet", "--app", "tasks:app", "--args", '{"name": "Ada"}']
+    subprocess.run(enqueue, cwd=tmp_path, env=env, check=True, capture_output=True)
+    subprocess.run(
+        [*holdfast, "worker", "tasks:app", "--burst"], cwd=tmp_path, env=env, check=True, capture_output=True
+    )
+    listed = subprocess.run(
+        [*holdfast, "tasks", "ls", "--json"], cwd=tmp_path, env=env, check=True, capture_output=True
+    )
+    assert [task["state"] for task in json.loads(listed.stdout)["tasks"]] == ["succeeded"]
 
 
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

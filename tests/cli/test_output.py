@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from holdfast.admin.text import about_ms, first_line, printable
+from holdfast.admin.inspect import about_ms, first_line, printable
 from holdfast.core.task import Failure
 from tests.cli.conftest import CommandLine
 from tests.support import environment, holdfast_command

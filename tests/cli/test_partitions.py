@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.contract import UPKEEP_DUTY
+from holdfast.stores.contract import MAINTENANCE, Leadership, Store
 from tests.cli.conftest import CommandLine, is_one_line
 from tests.sharded.harness import url_of
 
@@ -18,7 +18,10 @@ def sharded(tmp_path: Path) -> CommandLine:
 
 
 def test_partitions_ls_shows_one_line_a_partition(sharded: CommandLine) -> None:
-    sharded.store(lambda store: store.partitions()[1].hold_duty(UPKEEP_DUTY, "worker-7", 60_000))
+    async def lead(store: Store) -> Leadership:
+        return await (await store.partitions())[1].lead(MAINTENANCE, "worker-7", 60_000)
+
+    sharded.store(lead)
     rows = sharded.rows("partitions", "ls")
     assert [row["partition"] for row in rows] == ["0", "1", "2"]
     assert [row["owner"] for row in rows] == ["nobody", "worker-7", "nobody"]

@@ -7,9 +7,10 @@ import apsw
 import pytest
 
 from holdfast.admin.doctor import examine
-from holdfast.core.policy import RunPolicy
 from holdfast.core.priority import STRICT_STEP_MS
-from holdfast.core.schedule import Call, Schedule, Timing
+from holdfast.core.retry import RunPolicy
+from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.stores import documents
 from holdfast.stores.contract import Finding, QueueCounts, Store
 from tests.cli.conftest import CommandLine, ShiftedClock, is_one_line
 from tests.sharded.harness import url_of
@@ -47,7 +48,7 @@ def test_the_order_of_a_queue_is_set_and_shown(any_cli: CommandLine) -> None:
     answer = any_cli.json("queues", "order", "default", "strict")
     assert answer == {"queue": "default", "order": "strict", "step_ms": STRICT_STEP_MS}
     assert [task.task_id for task in any_cli.claim(2)] == [*urgent, *plain]
-    any_cli.ok("queues", "order", "idle", "strict")
+    any_cli.ok("queues", "order", "idle", "strict", "--create")
     any_cli.announce(queues=("idle",))
     rows = {row["queue"]: row for row in any_cli.json("queues", "ls")}
     assert {name: row["order"] for name, row in rows.items()} == {"default": "strict", "idle": "strict"}
@@ -65,7 +66,7 @@ def test_the_order_of_a_spread_queue_reaches_every_partition(tmp_path: Path) -> 
 
 
 async def _counts_of_all(store: Store) -> list[QueueCounts]:
-    return [counts for partition in store.partitions() for counts in await partition.counts()]
+    return [counts for partition in await store.partitions() for counts in await partition.counts()]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_doctor_finds_tasks_that_nobody_lets_expire(any_cli: CommandLine) -> Non
     def found(later_ms: int) -> list[str]:
         return [each.text for each in _examined(any_cli, later_ms) if each.check == "deadlines"]
 
-    eventually(lambda: len(any_cli.store(lambda store: store.overdue())) == 2)
+    eventually(lambda: len(any_cli.store(lambda store: store.expired()).unstarted) == 2)
     assert found(0) == []
     (text,) = found(60_000)
     assert text.startswith("2 tasks should have been started up to 1m")
@@ -167,7 +168,7 @@ def test_doctor_looks_at_schedules(any_cli: CommandLine) -> None:
 
 
 async def _put(name: str, new: Schedule | None, expected: int, store: Store) -> bool:
-    return await store.put_schedule(name, new, expected)
+    return await documents.put_schedule(store, name, new, expected)
 
 
 def test_doctor_finds_claims_that_nobody_takes_back(cli: CommandLine) -> None:
@@ -176,7 +177,7 @@ def test_doctor_finds_claims_that_nobody_takes_back(cli: CommandLine) -> None:
     _age_leases(cli, by_ms=3_600_000)
     result = cli.run("doctor")
     assert result.exit_code == 1
-    assert "1 claim ran out up to" in result.stdout
+    assert "1 claim expired up to" in result.stdout
 
 
 def test_doctor_finds_workers_that_went_silent(cli: CommandLine) -> None:

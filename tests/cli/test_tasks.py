@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core import lifecycle
-from holdfast.core.policy import RunPolicy
-from holdfast.core.progress import LogLine, Progress
-from holdfast.core.task import Failure
+from holdfast.core.retry import RunPolicy
+from holdfast.core.task import Failure, LogLine, Progress
 from tests.cli.conftest import CommandLine, failed, is_one_line
 
 

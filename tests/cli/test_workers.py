@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.stores.contract import WorkerOrders
 from tests.cli.conftest import CommandLine, is_one_line
 
 
@@ -54,3 +55,20 @@ def test_wrong_orders_are_one_line(cli: CommandLine, arguments: tuple[str, ...])
     announce(cli, "here:1-abc")
     refused = cli.run("workers", "concurrency", *arguments)
     assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+def test_orders_of_one_kind_leave_the_others(any_cli: CommandLine) -> None:
+    announce(any_cli, "here:1-abc")
+    any_cli.ok("workers", "concurrency", "here", "7")
+    assert any_cli.json("workers", "drain", "here") == [{"worker_id": "here:1-abc", "mode": "drain"}]
+    record = any_cli.store(lambda store: store.workers())[0]
+    assert any_cli.store(lambda store: store.announce(record, 60_000)) == WorkerOrders(concurrency=7, mode="drain")
+    any_cli.ok("workers", "resume", "--all")
+    assert any_cli.store(lambda store: store.announce(record, 60_000)) == WorkerOrders(concurrency=7)
+
+
+def test_all_workers_are_stopped_only_when_meant(cli: CommandLine) -> None:
+    announce(cli, "here:1-abc")
+    assert "needs a confirmation" in is_one_line(cli.run("workers", "stop", "--all"), 2)
+    assert "name the workers" in is_one_line(cli.run("workers", "drain"), 2)
+    assert cli.ok("workers", "stop", "--all", "--yes").startswith("worker here:1-abc stops")

@@ -20,19 +20,27 @@ if TYPE_CHECKING:
     from holdfast.demo.run import Plan, Screen
     from holdfast.demo.snapshot import Summary
 
-#: Without a terminal nobody can press Ctrl-C.
+#: Without a terminal no user can press Ctrl-C.
 _UNATTENDED_MS = 20_000
 
 
 @click.command()
-@click.option("--for", "duration_ms", type=duration_type("--for"), metavar="DURATION", help="End by itself after 20s…")
-@click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="Of the worker.")
-@click.option("--url", metavar="URL", help="A store to use; by default a new SQLite file in the temporary folder.")
+@click.option(
+    "--for", "duration_ms", type=duration_type("--for"), metavar="DURATION", help="Stop after this long, such as 20s."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Number of child processes of the worker.",
+)
+@click.option("--url", metavar="URL", help="Use this store instead of a new SQLite file in the temporary folder.")
 @json_option
 def demo(duration_ms: int | None, processes: int, url: str | None, as_json: bool) -> None:
-    """Show tasks being recorded, run, retried and dead-lettered.
+    """Run a live demo: tasks are enqueued, run, retried and dead-lettered.
 
-    Ends by itself after 20 s without a terminal; at one, goes on until Ctrl-C or --for.
+    Without a terminal it ends after 20 s; in a terminal it runs until Ctrl-C or --for.
     """
     from holdfast.demo.run import Plan, run
 

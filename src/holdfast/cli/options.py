@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.main import one_line
 from holdfast.core.durations import duration_ms
 from holdfast.core.ids import check_task_id
-from holdfast.core.names import check_queue, check_type
-from holdfast.core.sizes import size_bytes
+from holdfast.core.names import check_queue, check_type, size_bytes
 from holdfast.errors import StoreUnavailable, UnknownTask
+from holdfast.runtime.loops import plain_loop
 from holdfast.stores.contract import Store
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 
+#: The beginning of a task_id; shorter ones are too many tasks: `admin.search.SHORTEST_PREFIX`.
+_PREFIX = re.compile(r"[0-9a-fA-F]{6,31}", re.ASCII)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Answer = TypeVar("_Answer")
 
@@ -28,9 +32,20 @@ url_option = click.option(
     default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
-    help="The store; HOLDFAST_URL sets it too.",
+    help="Store URL; also read from HOLDFAST_URL.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def app_option(text: str) -> Callable[[_Function], _Function]:
+    """`--app`, also read from HOLDFAST_APP; `text` says what the command does with it."""
+    return click.option(
+        "--app",
+        "app_reference",
+        envvar="HOLDFAST_APP",
+        metavar="MODULE:APP",
+        help=f"{text} Also read from HOLDFAST_APP.",
+    )
 
 
 def store_options(function: _Function) -> _Function:
@@ -45,37 +60,60 @@ def log_options(function: _Function) -> _Function:
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
         show_default=True,
-        help="What is logged to stderr.",
+        help="Log messages of this level and above to stderr.",
     )
     log_format = click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="Lines for people, or one JSON object a line.",
+        help="Log plain text, or one JSON object per line.",
     )
-    as_json = click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Same as --log-format json.")
     return level(log_format(as_json(function)))
 
 
-def with_store(url: str, action: Callable[[Store], Awaitable[_Answer]], *, must_exist: bool = False) -> _Answer:
+def with_store(
+    url: str, action: Callable[[Store], Awaitable[_Answer]], *, must_exist: bool = False, in_part: bool = False
+) -> _Answer:
     """Opens the store, runs the action on a new event loop, and closes the store whatever happens.
 
-    `must_exist` is for those who only look: a misspelt URL should not become a new, empty database.
+    `must_exist` is for those who only look: a misspelt URL should not become a new, empty database. `in_part` is for
+    what makes sense without some of the partitions: those that do not answer are named, and the exit code is 1.
     """
     from holdfast.stores.open import open_store
+    from holdfast.stores.sharded.store import ShardedStore
 
     if must_exist:
         _refuse_missing(url)
 
     async def run() -> _Answer:
         store = open_store(url)
+        away = store.leave_out_what_is_away() if in_part and isinstance(store, ShardedStore) else {}
         try:
             return await action(store)
         finally:
             await store.close()
+            if away:
+                _warn_of(away)
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=plain_loop()) as runner:
+        return runner.run(run())
+
+
+def _warn_of(away: Mapping[int, StoreUnavailable]) -> None:
+    """Names the partitions that did not answer, and has the command end with 1 when it has shown the rest."""
+    context = click.get_current_context()
+    named: set[int] = context.meta.setdefault("holdfast.left_out", set())  # a command may look first, and then act
+    for partition in sorted(away.keys() - named):
+        click.echo(f"holdfast: partition {partition} is left out: {one_line(str(away[partition]))}", err=True)
+    if not named:
+        context.call_on_close(_fail)
+    named.update(away)
+
+
+def _fail() -> None:
+    raise click.exceptions.Exit(1)
 
 
 def duration_type(option: str) -> Callable[[str], int]:
@@ -111,11 +149,13 @@ def time(value: str) -> int:
 
 
 def task_id(value: str) -> str:
-    """Reads a task_id; what cannot be one is a wrong call, not an unknown task."""
+    """Reads a task_id or its beginning; what cannot be one is a wrong call, not an unknown task."""
+    if _PREFIX.fullmatch(value):
+        return value
     try:
         return check_task_id(value)
     except UnknownTask as error:
-        raise click.BadParameter(str(error)) from None
+        raise click.BadParameter(f"{error}; its beginning is enough") from None
 
 
 def queue(value: str) -> str:
@@ -136,9 +176,11 @@ def iso_time(milliseconds: int | None) -> str:
 
 
 def _refuse_missing(url: str) -> None:
-    from holdfast.stores.open import split_urls, sqlite_path
+    from holdfast.stores.open import resolved, split_urls, sqlite_path
 
-    for each in split_urls(url):
+    for each in split_urls(resolved(url)):
         path = sqlite_path(each) if each.startswith("sqlite:") else ""
+        if path and not Path(path).parent.is_dir():
+            raise StoreUnavailable(f"there is no folder {Path(path).parent}; fix --url, or make the folder")
         if path and not Path(path).exists():
-            raise StoreUnavailable(f"there is no database at {path} yet; enqueue a task first, or mend --url")
+            raise StoreUnavailable(f"there is no database at {path} yet; enqueue a task first, or fix --url")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import click
 import msgspec
 
-from holdfast.admin.text import printable
+from holdfast.admin.inspect import printable
+from holdfast.cli.tables import Column, coloured, column, rendered, terminal_width
 
-_WIDEST = 10_000
+#: Lines that are held back until all of them can be shown at once: see `held_back`.
+_held: ContextVar[list[str] | None] = ContextVar("held", default=None)
 
 
 def at_terminal() -> bool:
@@ -23,45 +27,90 @@ def at_terminal() -> bool:
 
 def document(value: Any) -> None:
     """Prints one JSON document, in ASCII so that no text in it can drive a terminal."""
-    click.echo(json.dumps(msgspec.to_builtins(value), indent=2))
+    _print(json.dumps(msgspec.to_builtins(value, enc_hook=_decoded), indent=2))
+
+
+def _decoded(value: object) -> object:
+    """JSON inside of a view, as a value."""
+    if isinstance(value, msgspec.Raw):
+        from holdfast.admin.inspect import json_value
+
+        return json_value(bytes(value))
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+@contextmanager
+def held_back() -> Iterator[list[str]]:
+    """Gathers what the block prints, a line each, instead of printing it."""
+    lines: list[str] = []
+    token = _held.set(lines)
+    try:
+        yield lines
+    finally:
+        _held.reset(token)
+
+
+def _print(text: str) -> None:
+    held = _held.get()
+    if held is None:
+        # A terminal wants the colours that were chosen; elsewhere there are none.
+        click.echo(text, color=at_terminal() or None)
+    else:
+        held += text.split("\n")
 
 
 def line(text: str) -> None:
     """Prints one line."""
-    click.echo(printable(text))
+    _print(printable(text))
 
 
 def chatter(text: str) -> None:
     """Says something that is not the answer: on stderr."""
-    click.echo(printable(text), err=True)
+    if _held.get() is not None:
+        _print(printable(text))
+    else:
+        click.echo(printable(text), err=True)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
-    """Prints a table; columns whose name begins with `#` hold numbers. `empty` is said when there are no rows."""
+def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]], empty: str) -> None:
+    """Prints a table that fits the terminal, or all of it as tab-separated text; `empty` if there are no rows.
+
+    A column is a `Column`, or the name of one that is always shown; names that begin with `#` are of numbers.
+    """
+    chosen = [column(each) for each in columns]
     texts = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     if not at_terminal():
-        click.echo("\t".join(column.lstrip("#") for column in columns))
+        _print("\t".join(each.name for each in chosen))
         for row in texts:
-            click.echo("\t".join(row))
+            _print("\t".join(row))
     elif texts:
-        _rich_table(columns, texts)
-    else:
-        click.echo(empty)
+        for each in rendered(chosen, texts, terminal_width()):
+            _print(each)
+    elif empty:
+        _print(empty)
 
 
 def details(pairs: Sequence[tuple[str, object]]) -> None:
     """Prints names and values, one pair a line; pairs without a value are left out."""
     shown = [(name, printable(str(value))) for name, value in pairs if value not in (None, "")]
+    if not at_terminal():
+        for name, value in shown:
+            _print(f"{name}\t{value}")
+        return
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        click.echo(f"{name.ljust(width)}  {value}" if at_terminal() else f"{name}\t{value}")
+        # Never inside of a word: a word that is wider than the terminal is left to it.
+        lines = textwrap.wrap(value, terminal_width() - width - 2, break_long_words=False, break_on_hyphens=False)
+        for number, part in enumerate(lines):
+            text = coloured(value, part) if name in ("state", "status") else part
+            _print(f"{'' if number else name:<{width}}  {text}")
 
 
 def block(title: str, text: str) -> None:
     """Prints a text of several lines under a title, indented."""
-    click.echo(f"{title}:")
+    _print(f"{title}:")
     for text_line in text.rstrip().splitlines():
-        click.echo(f"    {printable(text_line)}")
+        _print(f"    {printable(text_line)}")
 
 
 @contextmanager
@@ -76,20 +125,3 @@ def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task(label, total=total)
         yield lambda done: progress.update(bar, completed=done)
-
-
-def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
-    for column in columns:
-        shown.add_column(column.lstrip("#"), no_wrap=True, justify="right" if column.startswith("#") else "left")
-    for row in rows:
-        shown.add_row(*(Text(cell) for cell in row))
-    console = Console()
-    # In a narrow terminal long lines are better than columns that are not there.
-    console.width = max(console.width, Console(width=_WIDEST).measure(shown).maximum)
-    console.print(shown)

@@ -3,28 +3,119 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
+from msgspec.structs import asdict
 
 from holdfast.admin import schedules as actions
 from holdfast.admin.inspect import json_value
+from holdfast.admin.views import schedule_view
 from holdfast.cli import options as types
 from holdfast.cli import output
-from holdfast.cli.arguments import as_object, read_arguments
-from holdfast.cli.from_app import prepared_call, url_of
-from holdfast.cli.known_types import queue_for
-from holdfast.cli.options import store_options, with_store
-from holdfast.cli.schedule_page import COLUMNS, row, schedule_view, show_schedule, status, tick_time, wall_time
+from holdfast.cli.enqueue import as_object, prepared_call, published_call, read_arguments, sealing_of_app, url_of
+from holdfast.cli.listing import watched
+from holdfast.cli.options import app_option, store_options, with_store
+from holdfast.cli.tables import Column
 from holdfast.clock import SystemClock
 from holdfast.core import payload
-from holdfast.core.definition import changed_call, changed_timing
+from holdfast.core.declared import DeclaredType
+from holdfast.core.durations import format_ms
 from holdfast.core.ids import IdSource
-from holdfast.core.schedule import Call, Missed, Overlap, Schedule, Timing
-from holdfast.producer.schedules import call_of
+from holdfast.core.schedule.decide import changed_call, changed_timing
+from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
+from holdfast.core.schedule.timing import CronLine, zone
+from holdfast.producer.schedules import call_of, edited_call, sealed
+from holdfast.security.crypto import Sealing
+from holdfast.stores import documents
 from holdfast.stores.contract import Store
+
+COLUMNS = (
+    "name",
+    Column("type", 1),
+    Column("queue", 3),
+    "when",
+    Column("status", 2),
+    "next occurrence",
+    Column("last occurrence", 4),
+    Column("source", 5, "long"),
+)
+
+
+def row(schedule: Schedule) -> list[object]:
+    """One line of the list."""
+    return [
+        schedule.name,
+        schedule.call.type,
+        schedule.call.queue,
+        when(schedule.timing),
+        status(schedule),
+        occurrence_time(schedule.next_at_ms, schedule.timing),
+        occurrence_time(schedule.last_at_ms, schedule.timing),
+        schedule.source,
+    ]
+
+
+def show_schedule(schedule: Schedule, upcoming: Sequence[datetime]) -> None:
+    """Prints all that is known of a schedule, and its next occurrences."""
+    output.details(_facts(schedule))
+    output.block("next occurrences", "\n".join(wall_time(each) for each in upcoming))
+
+
+def when(timing: Timing) -> str:
+    """`0 3 * * * Europe/Berlin`, `every 10m`."""
+    if timing.every_ms is not None:
+        return f"every {format_ms(timing.every_ms)}"
+    return f"{timing.cron} {timing.timezone}"
+
+
+def status(schedule: Schedule) -> str:
+    """Whether the schedule is paused or waits for its last task; empty if neither."""
+    return "paused" if schedule.paused else "waiting for its last task" if schedule.waiting else ""
+
+
+def occurrence_time(occurrence_ms: int | None, timing: Timing) -> str:
+    """The time of an occurrence in the time zone of its schedule; empty for None."""
+    if occurrence_ms is None:
+        return ""
+    return wall_time(datetime.fromtimestamp(occurrence_ms / 1000, UTC).astimezone(zone(timing.timezone)))
+
+
+def wall_time(moment: datetime) -> str:
+    """The time with its offset, or `Z` where the clock is that of UTC."""
+    text = moment.isoformat()
+    return text.replace("+00:00", "Z") if moment.tzinfo is UTC else text
+
+
+def _facts(schedule: Schedule) -> list[tuple[str, object]]:
+    timing, call = schedule.timing, schedule.call
+    window = f" within {format_ms(timing.window_ms)}" if timing.missed is Missed.ALL else ""
+    return [
+        ("name", schedule.name),
+        ("type", call.type),
+        ("arguments", json.dumps(json_value(call.payload), ensure_ascii=False)),
+        ("queue", call.queue),
+        ("priority", call.priority),
+        ("when", when(timing)),
+        ("in words", CronLine(timing.cron).explained() if timing.cron else ""),
+        ("jitter", format_ms(timing.jitter_ms) if timing.jitter_ms else ""),
+        ("missed", f"{timing.missed}{window}"),
+        ("overlap", timing.overlap),
+        ("status", status(schedule)),
+        ("last occurrence", occurrence_time(schedule.last_at_ms, timing)),
+        ("last task", schedule.last_task_id),
+        ("skipped", f"{occurrence_time(schedule.skipped_at_ms, timing)} {schedule.skipped_because}".strip()),
+        ("declared in", schedule.source),
+    ]
+
+
+# -- schedules -----------------------------------------------------------------------------------------------
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 #: The options that make up a timing, by the names that `changed_timing` has for them.
@@ -33,18 +124,28 @@ _TIMING = ("cron", "every", "timezone", "jitter", "missed", "window", "overlap")
 
 def _timing_options(function: _Function) -> _Function:
     choices = (
-        click.option("--cron", metavar="LINE", help="Five fields, or six with seconds first, or @daily."),
-        click.option("--every", metavar="DURATION", help="30s, 10m, 1d… counted from 1970-01-01T00:00Z."),
-        click.option("--timezone", metavar="ZONE", help="Of the cron line, as Europe/Berlin.  [UTC]"),
-        click.option("--jitter", metavar="DURATION", help="Delay each task by a part of this."),
         click.option(
-            "--missed", type=click.Choice([each.value for each in Missed]), help="What becomes of missed ticks.  [once]"
+            "--cron",
+            metavar="LINE",
+            help="Cron expression: five fields, six with seconds first, or a name such as @daily.",
         ),
-        click.option("--window", metavar="DURATION", help="How far back --missed all goes.  [1h]"),
+        click.option(
+            "--every", metavar="DURATION", help="Interval such as 30s, 10m or 1d, counted from 1970-01-01T00:00Z."
+        ),
+        click.option(
+            "--timezone", metavar="ZONE", help="Time zone of the cron expression, such as Europe/Berlin.  [UTC]"
+        ),
+        click.option("--jitter", metavar="DURATION", help="Delay each task by a random part of this."),
+        click.option(
+            "--missed",
+            type=click.Choice([each.value for each in Missed]),
+            help="What to do with missed occurrences.  [once]",
+        ),
+        click.option("--window", metavar="DURATION", help="With --missed all: how far to look back.  [1h]"),
         click.option(
             "--overlap",
             type=click.Choice([each.value for each in Overlap]),
-            help="While the last task is active.  [allow]",
+            help="What to do while the previous task is still active.  [allow]",
         ),
     )
     return functools.reduce(lambda decorated, option: option(decorated), reversed(choices), function)
@@ -52,24 +153,25 @@ def _timing_options(function: _Function) -> _Function:
 
 def _call_options(function: _Function) -> _Function:
     choices = (
-        click.option("--args", "arguments", metavar="JSON", help="An object, @file, or - for stdin."),
-        click.option("--queue", type=types.queue, help="Where its tasks wait, if not where the type says."),
-        click.option("--priority", type=int, help="From -100 to 100, higher is sooner."),
-        click.option("--app", "app_reference", metavar="MODULE:APP", help="Check against this app, use its options."),
+        click.option("--args", "arguments", metavar="JSON", help="Arguments as a JSON object, @file, or - for stdin."),
+        click.option("--queue", type=types.queue, help="Enqueue its tasks into this queue instead of the type's own."),
+        click.option("--priority", type=int, help="Priority from -100 to 100; higher runs sooner."),
+        app_option("Check the arguments against this app, and use its options."),
     )
     return functools.reduce(lambda decorated, option: option(decorated), reversed(choices), function)
 
 
 @click.group(no_args_is_help=False)
 def schedules() -> None:
-    """List, make, change, pause, resume and run schedules."""
+    """List, create, change, pause, resume and run schedules."""
 
 
 @schedules.command("ls")
+@watched
 @store_options
 def list_schedules(url: str, as_json: bool) -> None:
-    """List schedules, the soonest to tick first."""
-    found = with_store(url, actions.listed, must_exist=True)
+    """List schedules, the next to fire first."""
+    found = with_store(url, actions.listed, must_exist=True, in_part=True)
     if as_json:
         output.document([schedule_view(each) for each in found])
     else:
@@ -80,14 +182,14 @@ def list_schedules(url: str, as_json: bool) -> None:
 @click.argument("name")
 @store_options
 def show(name: str, url: str, as_json: bool) -> None:
-    """Show all that is known of a schedule."""
+    """Show a schedule in detail."""
 
     async def look(store: Store) -> tuple[Schedule, list[Any]]:
         return await actions.one(store, name), await actions.upcoming(store, name)
 
     schedule, upcoming = with_store(url, look, must_exist=True)
     if as_json:
-        output.document({**schedule_view(schedule), "next": [wall_time(each) for each in upcoming]})
+        output.document({**asdict(schedule_view(schedule)), "next": [wall_time(each) for each in upcoming]})
     else:
         show_schedule(schedule, upcoming)
 
@@ -95,11 +197,16 @@ def show(name: str, url: str, as_json: bool) -> None:
 @schedules.command("next")
 @click.argument("name")
 @click.option(
-    "-n", "--count", type=click.IntRange(1, actions.MAX_UPCOMING), default=5, show_default=True, help="Ticks."
+    "-n",
+    "--count",
+    type=click.IntRange(1, actions.MAX_UPCOMING),
+    default=5,
+    show_default=True,
+    help="Number of occurrences to show.",
 )
 @store_options
 def show_next(name: str, count: int, url: str, as_json: bool) -> None:
-    """Show the next ticks of a schedule, in its time zone."""
+    """Show the next occurrences of a schedule, in its time zone."""
     times = with_store(url, lambda store: actions.upcoming(store, name, count), must_exist=True)
     if as_json:
         output.document([wall_time(each) for each in times])
@@ -110,21 +217,29 @@ def show_next(name: str, count: int, url: str, as_json: bool) -> None:
 
 @schedules.command("put")
 @click.argument("name")
-@click.option("--type", "type_name", required=True, type=types.task_type, help="The task type that it calls.")
+@click.option("--type", "type_name", required=True, type=types.task_type, help="Task type to enqueue.")
 @_timing_options
 @_call_options
-@click.option("--force", is_flag=True, help="Make it although no running worker knows the type.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Create it unchecked, with the default policy if no worker has published one, as for workers in other "
+    "languages.",
+)
 @store_options
 @click.pass_context
 def put(ctx: click.Context, /, name: str, type_name: str, url: str, as_json: bool, **given: Any) -> None:
-    """Make a schedule, or give one that was made at run time this definition."""
+    """Create a schedule, or replace one that was created at run time."""
     timing = changed_timing(Timing(), **_timing(given))
     arguments = read_arguments("{}" if given["arguments"] is None else given["arguments"])
     app = given["app_reference"]
-    call = _from_app(app, type_name, arguments, given) if app else None
+    sealing, known = sealing_of_app(app), None
+    if app:
+        known = call_of(prepared_call(app, type_name, arguments, queue=given["queue"], priority=given["priority"]))
 
     async def make(store: Store) -> Schedule:
-        return await actions.put(store, name, timing, call or await _unchecked(store, type_name, arguments, given))
+        call = known or await _published(store, type_name, arguments, sealing, given)
+        return await actions.put(store, name, timing, sealed(call, sealing, name, timing))
 
     _tell(with_store(url_of(ctx, url, app), make), as_json)
 
@@ -136,28 +251,42 @@ def put(ctx: click.Context, /, name: str, type_name: str, url: str, as_json: boo
 @store_options
 @click.pass_context
 def edit(ctx: click.Context, /, name: str, url: str, as_json: bool, **given: Any) -> None:
-    """Change what is given of a schedule, and nothing else."""
-    if all(value is None for value in given.values()):
+    """Change the given parts of a schedule."""
+    by_app = ctx.get_parameter_source("app_reference") is ParameterSource.COMMANDLINE
+    if not by_app and all(value is None for option, value in given.items() if option != "app_reference"):
         raise click.UsageError("nothing to change: give at least one option")
     arguments = None if given["arguments"] is None else read_arguments(given["arguments"])
     app = given["app_reference"]
+    sealing = sealing_of_app(app)
+    # An app of the environment checks and signs, but does not replace the options that the schedule was given.
+    by_app = by_app or (app is not None and arguments is not None)
 
-    def change(schedule: Schedule) -> tuple[Timing, Call]:
-        timing = changed_timing(schedule.timing, **_timing(given))
-        if app:
-            known = json_value(schedule.call.payload) if arguments is None else arguments
-            return timing, _from_app(app, schedule.call.type, known, given)
-        new = None if arguments is None else payload.encode(as_object(arguments), f"arguments of {schedule.call.type}")
-        return timing, changed_call(schedule.call, queue=given["queue"], priority=given["priority"], payload=new)
+    def change(schedule: Schedule, declared: DeclaredType | None) -> tuple[Timing, Call]:
+        timing, new = changed_timing(schedule.timing, **_timing(given)), None
+        before = (
+            schedule.call if sealing is None or (app is None and arguments is None) else sealing.opened_call(schedule)
+        )
+        if by_app:
+            known = json_value(before.payload) if arguments is None else arguments
+            new = call_of(prepared_call(app, before.type, known, queue=given["queue"], priority=given["priority"]))
+        elif arguments is not None:
+            checked = as_object(arguments) if declared is None else declared.arguments(as_object(arguments))
+            new = changed_call(before, payload=payload.encode(checked, f"arguments of {before.type}"))
+        return timing, edited_call(schedule, new, timing, sealing, queue=given["queue"], priority=given["priority"])
 
-    _tell(with_store(url_of(ctx, url, app), lambda store: actions.edit(store, name, change)), as_json)
+    async def make(store: Store) -> Schedule:
+        type_name = (await actions.one(store, name)).call.type
+        declared = None if arguments is None or by_app else await documents.declared_type(store, type_name)
+        return await actions.edit(store, name, lambda schedule: change(schedule, declared))
+
+    _tell(with_store(url_of(ctx, url, app), make), as_json)
 
 
 @schedules.command("pause")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @store_options
 def pause(names: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Let these schedules have no ticks until they are resumed; what runs goes on."""
+    """Pause schedules; running tasks continue."""
     _each(names, url, as_json, actions.pause, "is paused")
 
 
@@ -165,7 +294,7 @@ def pause(names: tuple[str, ...], url: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @store_options
 def resume(names: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Let these schedules tick again, from now on."""
+    """Resume paused schedules from now on."""
     _each(names, url, as_json, actions.resume, "is running")
 
 
@@ -173,7 +302,7 @@ def resume(names: tuple[str, ...], url: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @store_options
 def remove(names: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Delete these schedules; the tasks that they made stay."""
+    """Delete schedules; tasks that they enqueued stay."""
     for schedule in _each(names, url, as_json, actions.remove, "is removed"):
         if schedule.source:
             output.chatter(
@@ -183,11 +312,18 @@ def remove(names: tuple[str, ...], url: str, as_json: bool) -> None:
 
 @schedules.command("run")
 @click.argument("name")
+@app_option("Sign with the keys of this app.")
 @store_options
-def run(name: str, url: str, as_json: bool) -> None:
-    """Make a task of a schedule now, besides its ticks."""
+@click.pass_context
+def run(ctx: click.Context, /, name: str, app_reference: str | None, url: str, as_json: bool) -> None:
+    """Enqueue a task of a schedule now, in addition to its occurrences."""
     new_id = functools.cache(IdSource(SystemClock().now_ms, os.urandom).task_id)
-    task_id = with_store(url, lambda store: actions.run_now(store, name, new_id), must_exist=True)
+    sealing = sealing_of_app(app_reference)
+    task_id = with_store(
+        url_of(ctx, url, app_reference),
+        lambda store: actions.run_now(store, name, new_id, sealing=sealing),
+        must_exist=True,
+    )
     if as_json:
         output.document({"name": name, "task_id": task_id})
     else:
@@ -198,15 +334,12 @@ def _timing(given: dict[str, Any]) -> dict[str, Any]:
     return {option: given[option] for option in _TIMING}
 
 
-def _from_app(reference: str, type_name: str, arguments: Any, given: dict[str, Any]) -> Call:
-    return call_of(prepared_call(reference, type_name, arguments, queue=given["queue"], priority=given["priority"]))
-
-
-async def _unchecked(store: Store, type_name: str, arguments: Any, given: dict[str, Any]) -> Call:
-    """The call as far as it can be known without the app's code."""
-    queue = queue_for(type_name, given["queue"], await store.workers(), force=given["force"])
-    encoded = payload.encode(as_object(arguments), f"arguments of {type_name}")
-    return changed_call(Call(type=type_name), queue=queue, priority=given["priority"], payload=encoded)
+async def _published(
+    store: Store, type_name: str, arguments: Any, sealing: Sealing | None, given: dict[str, Any]
+) -> Call:
+    """The call with the policy that workers have published; it is signed together with the timing, later on."""
+    options = {"queue": given["queue"], "priority": given["priority"]}
+    return call_of(await published_call(store, type_name, arguments, sealing, force=given["force"], **options))
 
 
 def _each(
@@ -228,5 +361,5 @@ def _tell(schedule: Schedule, as_json: bool) -> None:
     if as_json:
         output.document(schedule_view(schedule))
     else:
-        tick = tick_time(schedule.next_at_ms, schedule.timing) or status(schedule) or "never"
-        output.line(f"schedule {schedule.name}: next tick {tick}")
+        occurrence = occurrence_time(schedule.next_at_ms, schedule.timing) or status(schedule) or "never"
+        output.line(f"schedule {schedule.name}: next occurrence {occurrence}")

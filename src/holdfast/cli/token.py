@@ -7,15 +7,27 @@ import click
 from holdfast.admin import tokens
 from holdfast.admin.tokens import ListedToken
 from holdfast.cli import output
+from holdfast.cli.listing import watched
 from holdfast.cli.options import duration_type, iso_time, store_options, with_store
+from holdfast.cli.tables import Column
 from holdfast.clock import SystemClock
-from holdfast.core.rates import Rate
+from holdfast.security.tokens import Rate
 from holdfast.stores.contract import Store
+
+_COLUMNS = (
+    "id",
+    Column("scopes", kind="wrapped"),
+    Column("rate", 5),
+    Column("created", 4),
+    "expires",
+    Column("used", 2),
+    Column("note", 1, "long"),
+)
 
 
 @click.group(no_args_is_help=False)
 def token() -> None:
-    """Make, list and revoke tokens of the HTTP API."""
+    """Create, list and revoke tokens of the HTTP API."""
 
 
 @token.command("create")
@@ -25,14 +37,19 @@ def token() -> None:
     multiple=True,
     required=True,
     metavar="SCOPE",
-    help="enqueue:QUEUE, work:QUEUE, read, manage or admin; QUEUE may end with *. Can be given again.",
+    help="Allow enqueue:QUEUE, work:QUEUE, read, manage or admin; QUEUE may end with *; repeatable.",
 )
-@click.option("--expires", type=duration_type("--expires"), metavar="DURATION", help="30d, 12h…  [never]")
-@click.option("--rate", type=Rate.parse, metavar="RATE", help="Requests: 100/s, 600/m, 10/h.  [no limit]")
-@click.option("--note", default="", metavar="TEXT", help="Who has it, and what for.")
+@click.option(
+    "--expires",
+    type=duration_type("--expires"),
+    metavar="DURATION",
+    help="Expire after this long, such as 30d.  [never]",
+)
+@click.option("--rate", type=Rate.parse, metavar="RATE", help="Limit requests: 100/s, 600/m, 10/h.  [no limit]")
+@click.option("--note", default="", metavar="TEXT", help="Note on who uses it and for what.")
 @store_options
 def create(scopes: tuple[str, ...], expires: int | None, rate: Rate | None, note: str, url: str, as_json: bool) -> None:
-    """Make a token and print it; it cannot be shown again, only its hash is kept."""
+    """Create a token and print it; only its hash is stored, so it cannot be shown again."""
     text = with_store(
         url,
         lambda store: tokens.create(
@@ -47,23 +64,23 @@ def create(scopes: tuple[str, ...], expires: int | None, rate: Rate | None, note
 
 
 @token.command("ls")
+@watched
 @store_options
 def list_tokens(url: str, as_json: bool) -> None:
-    """List tokens, the newest first; their secrets are not known to anybody."""
+    """List tokens, newest first; secrets are not stored."""
     found = with_store(url, tokens.listed, must_exist=True)
     if as_json:
         output.document(found)
         return
     now_ms = SystemClock().now_ms()
-    columns = ["id", "scopes", "rate", "created", "expires", "used", "note"]
-    output.table(columns, [_row(each, now_ms) for each in found], "There is no token.")
+    output.table(_COLUMNS, [_row(each, now_ms) for each in found], "There is no token.")
 
 
 @token.command("revoke")
 @click.argument("token_ids", nargs=-1, required=True, metavar="ID...")
 @store_options
 def revoke(token_ids: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Take tokens away; running gateways refuse them within five seconds."""
+    """Revoke tokens; running servers refuse them within five seconds."""
 
     async def take_away(store: Store) -> list[ListedToken]:
         return [await tokens.revoke(store, token_id) for token_id in token_ids]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import random
 import sys
 from typing import Any
 
 import click
 
 from holdfast.cli.options import duration_type, log_options, size_type
-from holdfast.core.schedule import Schedule
-from holdfast.stores.contract import Retention, Store
 from holdfast.worker.options import WorkerOptions
 
 
@@ -20,26 +16,26 @@ from holdfast.worker.options import WorkerOptions
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
     "--queues",
-    default="default",
-    show_default=True,
     metavar="LIST",
-    help="In strict order (high,low) or by weight (high=5,default=2,low=1).",
+    help="Serve these queues, in strict order (high,low) or by weight (high=5,low=1).  [all queues of the app's types]",
 )
-@click.option("--processes", default=1, show_default=True, metavar="N", help="Child processes.")
-@click.option("--concurrency", default=50, show_default=True, metavar="N", help="Tasks at once in each process.")
+@click.option("--processes", default=1, show_default=True, metavar="N", help="Number of child processes.")
+@click.option(
+    "--concurrency", default=50, show_default=True, metavar="N", help="Run this many tasks at once in each process."
+)
 @click.option(
     "--cpu-processes",
     "alone",
     default=0,
     metavar="N",
-    help='More processes, with one task at a time each, for types declared with run="process".  [as many as cores]',
+    help='Number of extra processes for types with run="process", one task at a time each.  [as many as cores]',
 )
 @click.option(
     "--lease",
     "lease_ms",
     type=duration_type("--lease"),
     metavar="TIME",
-    help="How long a claim outlives a lost worker.  [app: 30s]",
+    help="Lease on claimed tasks; after this, a lost worker's tasks are requeued.  [app: 30s]",
 )
 @click.option(
     "--grace",
@@ -48,28 +44,30 @@ from holdfast.worker.options import WorkerOptions
     default="10s",
     show_default=True,
     metavar="TIME",
-    help="How long running tasks may go on after SIGTERM or Ctrl-C; a second signal ends at once.",
+    help="Let running tasks finish for this long after SIGTERM or Ctrl-C; a second signal stops at once.",
 )
 @click.option(
     "--max-memory",
     type=size_type("--max-memory"),
     metavar="SIZE",
-    help="Replace a child process that uses more, such as 400MB.",
+    help="Recycle child processes that use more memory than this, such as 400MB.",
 )
-@click.option("--max-tasks", type=int, metavar="N", help="Replace a child process that has run so many tasks.")
+@click.option("--max-tasks", type=int, metavar="N", help="Recycle a child process after this many tasks.")
 @click.option(
     "--max-age",
     "max_age_ms",
     type=duration_type("--max-age"),
     metavar="TIME",
-    help="Replace a child process that is so old.",
+    help="Recycle child processes older than this.",
 )
-@click.option("--burst", is_flag=True, help="End when there is nothing left to do.")
-@click.option("--reload", is_flag=True, help="Replace the child processes when a source file changes: for development.")
+@click.option("--burst", is_flag=True, help="Exit when no task is left to run.")
+@click.option(
+    "--reload", is_flag=True, help="Restart the child processes when a source file changes (for development)."
+)
 @click.option(
     "--health",
     metavar="HOST:PORT",
-    help="Answer /healthz, /readyz and /metrics over HTTP there; a port alone is one of 127.0.0.1.",
+    help="Serve /healthz, /readyz and /metrics at this address; a port alone means 127.0.0.1.",
 )
 @click.option(
     "--ready-within",
@@ -78,30 +76,33 @@ from holdfast.worker.options import WorkerOptions
     default="60s",
     show_default=True,
     metavar="TIME",
-    help="With --health: not ready when the store has not answered a reserve for so long.",
+    help="With --health: report not ready when the store has not answered for this long.",
 )
-@click.option("--url", metavar="URL", help="The store, instead of the app's own.")
+@click.option("--url", metavar="URL", help="Use this store instead of the app's own.")
+@click.option(
+    "--log-tasks",
+    type=click.Choice(["all", "failures", "none"]),
+    default="all",
+    show_default=True,
+    help="Log starts and ends of tasks, only failed attempts, or nothing about tasks.",
+)
 @log_options
 def worker(as_json: bool, **given: Any) -> None:
     """Run the tasks of the app MODULE:APP until SIGTERM or Ctrl-C."""
-    from holdfast.worker.logs import set_up_logging
-    from holdfast.worker.supervisor import Supervisor
+    from holdfast.observe.logs import set_up_logging
+    from holdfast.runtime.descriptors import allow_many
+    from holdfast.stores.open import resolved
+    from holdfast.worker.supervisor.main import Supervisor
 
     if as_json:
         given["log_format"] = "json"
+    if given["url"] is not None:
+        given["url"] = resolved(given["url"])
     options = WorkerOptions(**given).check()
     set_up_logging(options.log_level, options.log_format)
+    allow_many()  # the queues and tasks of the children share the limit
 
     async def run() -> int:
-        return await Supervisor(options, functools.partial(_upkeep, options.app)).run()
+        return await Supervisor(options).run()
 
     sys.exit(asyncio.run(run()))
-
-
-async def _upkeep(app: str, store: Store, owner: str, retention: Retention, schedules: tuple[Schedule, ...]) -> None:
-    from holdfast.admin.schedules import keep_declared
-    from holdfast.maintenance.service import Upkeep
-
-    async with asyncio.TaskGroup() as group:  # a store too full for a new schedule must still be pruned
-        group.create_task(keep_declared(store, schedules, app if ":" in app else f"{app}:app"))
-        group.create_task(Upkeep(store, owner, retention, random_unit=random.random).run())
