@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import subprocess
@@ -63,3 +64,45 @@ class Service:
         except OSError:
             return False
         return True
+
+
+def asked(service: Any, method: str, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, Any]:
+    """The status and the document with which an ASGI app answers, called in this process."""
+    sent: list[dict[str, Any]] = []
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if requests:
+                return requests.pop()
+            await ended.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        try:
+            await service(scope, receive, send)
+        finally:
+            ended.set()
+
+    asyncio.run(main())
+    text = b"".join(message.get("body", b"") for message in sent[1:])
+    kinds = [value for name, value in sent[0]["headers"] if name == b"content-type"]
+    return sent[0]["status"], json.loads(text) if kinds == [b"application/json"] else text

@@ -50,7 +50,7 @@ def test_the_images_in_fastapi_are_resized_and_the_api_asks_for_tokens(tmp_path:
     env = environment(url, {"PYTHONDONTWRITEBYTECODE": "1"})
     with (
         running(server, env, tmp_path, tmp_path / "server.txt") as process,
-        run_worker("service:app", url, "--queues", "images", cwd=FASTAPI, env={"PYTHONDONTWRITEBYTECODE": "1"}),
+        run_worker("service:app", url, cwd=FASTAPI, env={"PYTHONDONTWRITEBYTECODE": "1"}),
     ):
         images.wait(process)
         status, uploaded = images.call("POST", "/images?name=cat.jpg&width=400")

@@ -13,12 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.errors import BadOption, UsageError
-
-pytest.importorskip("fastapi")
-
 from holdfast.contrib.fastapi import Lifespan, TaskApi, lifespans
 from holdfast.contrib.signals import told_of_the_end
+from holdfast.errors import BadOption, UsageError
 
 
 def noting(name: str, events: list[str], *, fails: bool = False) -> Lifespan:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import HTTPException
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.api.app import make_api
-from holdfast.api.gateway import Gateway, GatewaySettings
-from holdfast.api.guard import Guard
-from holdfast.api.tokens import TokenGuard
 from holdfast.app import Holdfast
 from holdfast.contrib.signals import told_of_the_end
-from holdfast.core.task import Task
 from holdfast.errors import BadOption, UnknownTask, UsageError
+from holdfast.producer.task_info import TaskInfo
+from holdfast.server.app import make_app
+from holdfast.server.auth import Guard, TokenGuard
+from holdfast.server.server import Server, ServerSettings
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store, redacted
+
+if TYPE_CHECKING:
+    from holdfast.contrib.task_router import TaskRouter
+
+__all__ = ["Lifespan", "TaskApi", "TaskRouter", "lifespans", "task_status"]
 
 #: What Starlette and FastAPI take as `lifespan=`.
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 
 
 class TaskApi:
-    """The HTTP API of a store, to be mounted: `service.mount("/tasks", api)`; whoever calls it needs a token.
+    """The HTTP API of a store, to be mounted: `service.mount("/tasks", api)`; every request needs a token.
 
     Nothing is opened before its lifespan begins, which the service has to be given: `FastAPI(lifespan=lifespans(api))`.
     """
@@ -35,7 +39,7 @@ class TaskApi:
         source: Holdfast | str,
         *,
         guard: Callable[[Store], Guard] = TokenGuard,
-        settings: GatewaySettings | None = None,
+        settings: ServerSettings | None = None,
     ) -> None:
         self._url = source if isinstance(source, str) else source.url
         self._guard = guard
@@ -44,15 +48,15 @@ class TaskApi:
 
     @asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncIterator[None]:
-        """Serves while the block runs; also upkeep, unless the settings say otherwise."""
+        """Serves while the block runs; also runs maintenance, unless the settings say otherwise."""
         if self._serving is not None:
             raise BadOption("TaskApi: its lifespan has begun already; give it to one service, once")
         store = open_store(self._url)
-        gateway = Gateway(store, self._guard(store), self._settings)
-        async with gateway.opened():
-            self._serving = make_api(gateway)
+        server = Server(store, self._guard(store), self._settings)
+        async with server.opened():
+            self._serving = make_app(server)
             try:
-                with told_of_the_end(gateway.leave):
+                with told_of_the_end(server.leave):
                     yield
             finally:
                 self._serving = None
@@ -89,10 +93,10 @@ def lifespans(*parts: TaskApi | Holdfast | Lifespan) -> Lifespan:
     return lifespan
 
 
-def task_status(app: Holdfast) -> Callable[[str], Awaitable[Task]]:
+def task_status(app: Holdfast) -> Callable[[str], Awaitable[TaskInfo]]:
     """A dependency for routes with `{task_id}` in their path: the task, or 404."""
 
-    async def status(task_id: str) -> Task:
+    async def status(task_id: str) -> TaskInfo:
         try:
             return await app.handle(task_id).astatus()
         except UnknownTask:
@@ -118,7 +122,18 @@ def _closing(app: Holdfast) -> Lifespan:
     return lifespan
 
 
-def _settings_of(source: Holdfast | str) -> GatewaySettings:
+def _settings_of(source: Holdfast | str) -> ServerSettings:
     if isinstance(source, str):
-        return GatewaySettings()
-    return GatewaySettings(retention=source.retention, max_payload_bytes=source.max_payload)
+        return ServerSettings()
+    return ServerSettings(policy=source.policy, max_payload_bytes=source.max_payload)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """`TaskRouter` needs FastAPI; the rest of this module is for Starlette too."""
+        if name != "TaskRouter":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from holdfast.contrib.task_router import TaskRouter
+
+        return TaskRouter

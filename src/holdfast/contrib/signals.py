@@ -16,7 +16,7 @@ _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 def told_of_the_end(leave: Callable[[], None]) -> Iterator[None]:
     """Calls `leave` on this event loop when the process is told to end, and the handler of the server as well.
 
-    Handlers can be set in the main thread only, and a signal that nobody handles stays as it is: there, nobody is told.
+    Without effect outside of the main thread, where no handler can be set, and for signals without a Python handler.
     """
     loop = asyncio.get_running_loop()
     before: dict[signal.Signals, Any] = {}

@@ -25,6 +25,7 @@ from holdfast.contrib.django.compat import (
     TaskResultStatus,
     task_backends,
 )
+from holdfast.errors import BadArguments
 from tests.contrib.project.case import Case
 from tests.contrib.project.jobs import tasks
 
@@ -46,7 +47,7 @@ class Recording(Case):
         result = tasks.greet.using(priority=-3, run_after=at).enqueue("you")
         record = self.app.handle(result.id).status()
         assert (record.queue, record.priority, record.state) == ("mail", -3, "scheduled")
-        assert abs(record.run_at_ms / 1000 - at.timestamp()) < 0.01
+        assert abs(record.run_at.timestamp() - at.timestamp()) < 0.01
         found = tasks.greet.get_result(result.id)
         assert found.task == result.task
         assert (found.args, found.kwargs) == (["you"], {})
@@ -73,6 +74,24 @@ class Recording(Case):
             tasks.add.using(priority=101)
         with pytest.raises(TypeError):
             tasks.add.enqueue(object())
+
+    def test_a_task_has_the_policy_that_is_written_beside_it(self) -> None:
+        of_task, of_backend = (
+            self.app.handle(task.enqueue(1).id).status().record.policy for task in (tasks.charge, tasks.add)
+        )
+        assert (of_task.max_attempts, of_task.base_ms, of_task.timeout_ms) == (7, 3_000, 20_000)
+        assert of_task.expires_ms == 3_600_000
+        assert (of_backend.max_attempts, of_backend.base_ms, of_backend.timeout_ms) == (2, 10, None)
+        assert task_backends["default"].known.type_of(tasks.render).policy.timeout_ms == 30_000
+
+    def test_arguments_that_the_function_does_not_take_are_refused_where_it_is_enqueued(self) -> None:
+        with pytest.raises(BadArguments, match=r"add\(\): missing a required argument: 'left'; it takes left, right=1"):
+            tasks.add.enqueue()
+        with pytest.raises(BadArguments, match="unexpected keyword argument 'wrong'"):
+            tasks.add.using(backend="after_commit").enqueue(1, wrong=2)
+        with pytest.raises(BadArguments, match=r"it takes page, scale=1\.0"):
+            asyncio.run(tasks.render.aenqueue(scale=2.0))
+        assert self.exists(tasks.render.enqueue(1, scale=2.0))
 
     def test_every_priority_of_django_is_one_of_the_store(self) -> None:
         found = [
@@ -138,6 +157,11 @@ class Settings(Case):
         assert "uri" in self.refused({"uri": "sqlite:///x.db"})
         assert "max_attempt" in self.refused({"retry": {"max_attempt": 3}})
         assert "lease" in self.refused({"lease": "1ms"})
+
+    def test_tasks_are_kept_as_long_as_the_options_say(self) -> None:
+        options = {"url": "sqlite:///kept.db", "result_ttl": "30d", "dead_letter_ttl": "365d"}
+        policy = HoldfastBackend("default", {"OPTIONS": options}).known.type_of(tasks.add).policy
+        assert (policy.result_ttl_ms, policy.dead_letter_ttl_ms) == (30 * 86_400_000, 365 * 86_400_000)
 
     def test_the_checks_of_django_name_what_is_wrong(self) -> None:
         backend = HoldfastBackend("other", {"QUEUES": ["a b"], "OPTIONS": {"database": "nowhere"}})

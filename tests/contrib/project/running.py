@@ -28,6 +28,7 @@ class Running(Case):
             "given up": tasks.give_up.enqueue(),
             "unfit": tasks.unfit.enqueue(),
             "slept": tasks.sleepy.enqueue(),
+            "busy": tasks.busy.enqueue(),
         }
         later = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1)
         assert {result.status for result in results.values()} == {TaskResultStatus.READY}
@@ -46,6 +47,7 @@ class Running(Case):
             "given up": ("FAILED", 1),
             "unfit": ("FAILED", 1),
             "slept": ("SUCCESSFUL", 2),
+            "busy": ("SUCCESSFUL", 2),
         }, ended
         assert results["added"].return_value == 42
         assert results["greeted"].return_value == "hello you"
@@ -78,4 +80,5 @@ class Running(Case):
         )
         assert "finished give_up FAILED 1" in lines
         assert lines.count("finished sleepy SUCCESSFUL 2") == 1
+        assert [line for line in lines if line.startswith("finished busy")] == ["finished busy SUCCESSFUL 2"]
         assert "finished greet SUCCESSFUL 1" in lines

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from holdfast.contrib.django.backend import HoldfastBackend
+from holdfast.contrib.django.policy import policy
 
-__all__ = ["HoldfastBackend"]
+__all__ = ["HoldfastBackend", "policy"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 from dataclasses import replace
@@ -13,32 +12,43 @@ import msgspec
 from django.utils.module_loading import autodiscover_modules
 
 from holdfast.app import Holdfast
-from holdfast.clock import SystemClock
 from holdfast.contrib.django.compat import Task
+from holdfast.contrib.django.policy import policy_of
 from holdfast.contrib.django.running import runner
 from holdfast.contrib.django.settings import BackendOptions, options_of, refused
-from holdfast.core.ids import IdSource
 from holdfast.errors import UsageError
 from holdfast.producer.task_type import TaskType
+from holdfast.runtime.interrupts import shielded
 
 
 class KnownTasks:
     """The app of one backend, shared by all threads; Django makes a backend for each."""
 
-    def __init__(self, alias: str, options: BackendOptions) -> None:
+    def __init__(self, alias: str, options: BackendOptions, *, in_tests: bool = False) -> None:
         self.alias = alias
+        #: Whether tasks run inside of a test, with its connections: those are left alone.
+        self.in_tests = in_tests
         self.options = options
         self.app: Holdfast = options.make_app()
-        self.ids = IdSource(SystemClock().now_ms, os.urandom)
         self._tasks: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def type_of(self, task: Any) -> TaskType[..., Any]:
         """The task type of a task, which bears the path of its function as its name."""
         path = task.module_path
-        with self._lock:
+        with shielded(), self._lock:
             if path not in self._tasks:
-                self.app.task(name=path, timeout=self.options.timeout)(runner(self, task))
+                queue = task.queue_name if task.backend == self.alias else None  # those of other backends wait there
+                policy = policy_of(task.func)
+                self.app.task(
+                    name=path,
+                    queue=queue,
+                    retry=policy.retry,
+                    timeout=self.options.timeout if policy.timeout is None else policy.timeout,
+                    hard_timeout=policy.hard_timeout,
+                    expires=policy.expires,
+                    run=policy.run,
+                )(runner(self, task))
                 self._tasks[path] = replace(task, run_after=None)  # that is one of this call only
             return self.app.task_types[path]
 
@@ -60,19 +70,19 @@ class KnownTasks:
                     self.type_of(value)
 
 
-_known: dict[tuple[str, bytes], KnownTasks] = {}
+_known: dict[tuple[str, bool, bytes], KnownTasks] = {}
 _lock = threading.Lock()
 
 
-def known_tasks(alias: str, given: dict[str, Any]) -> KnownTasks:
-    """Those of the backend with these OPTIONS, the same for every thread."""
+def known_tasks(alias: str, given: dict[str, Any], *, in_tests: bool = False) -> KnownTasks:
+    """Those of the backend with these OPTIONS, the same for every thread; those of a test backend are its own."""
     options = options_of(alias, given)
-    key = alias, msgspec.json.encode(options, enc_hook=repr)
-    with _lock:
+    key = alias, in_tests, msgspec.json.encode(options, enc_hook=repr)
+    with shielded(), _lock:
         found = _known.get(key)
         if found is None:
             try:
-                found = _known[key] = KnownTasks(alias, options)
+                found = _known[key] = KnownTasks(alias, options, in_tests=in_tests)
             except UsageError as error:
                 raise refused(alias, error) from None
         return found

@@ -24,7 +24,7 @@ def status_of(state: State) -> Any:
 
 
 def new_result(task: Any, alias: str, args: Any, kwargs: Any, **more: Any) -> Any:
-    """What is known of a call by whoever makes it; its arguments are what JSON makes of them."""
+    """The result as the caller knows it when it makes the call; its arguments are what JSON makes of them."""
     known: dict[str, Any] = {
         "id": "",
         "status": TaskResultStatus.READY,
@@ -39,11 +39,9 @@ def new_result(task: Any, alias: str, args: Any, kwargs: Any, **more: Any) -> An
 
 
 def result_of(task: Any, alias: str, record: Task, task_type: TaskType[..., Any]) -> Any:
-    """What the store knows of a task."""
-    (args, kwargs), _ = task_type.codec.decode(record.payload)
-    runs = [(run.worker_id, run.started_at_ms) for run in record.history]
-    if record.state is State.CLAIMED and record.claimed_at_ms is not None:
-        runs.append((record.worker_id or "", record.claimed_at_ms))
+    """What the store knows of a task; `NotGenuine` or `UnknownKey` if its arguments or its result cannot be opened."""
+    link = task_type.recorder.link
+    (args, kwargs), _ = task_type.codec.decode(link.opened_arguments(record))
     result = new_result(
         as_called(task, alias, record.queue, record.priority, record.headers),
         alias,
@@ -52,31 +50,41 @@ def result_of(task: Any, alias: str, record: Task, task_type: TaskType[..., Any]
         id=record.task_id,
         status=status_of(record.state),
         enqueued_at=moment(record.created_at_ms),
-        started_at=moment(runs[0][1]) if runs else None,
-        last_attempted_at=moment(runs[-1][1]) if runs else None,
         finished_at=None if record.finished_at_ms is None else moment(record.finished_at_ms),
-        errors=[_error(run) for run in record.history if run.error is not None],
-        worker_ids=[worker_id for worker_id, _ in runs],
+        **runs_of(record),
     )
     if record.state is State.SUCCEEDED and record.result is not None:
-        note(result, _return_value=task_type.codec.decode_result(record.result))
+        note(result, _return_value=task_type.codec.decode_result(link.opened(record, record.result)))
     return result
+
+
+def runs_of(record: Task) -> dict[str, Any]:
+    """What a result has of the runs of its task, the present one included; needs neither arguments nor keys."""
+    runs = [(run.worker_id, run.started_at_ms) for run in record.history]
+    if record.state is State.CLAIMED and record.claimed_at_ms is not None:
+        runs.append((record.worker_id or "", record.claimed_at_ms))
+    return {
+        "started_at": moment(runs[0][1]) if runs else None,
+        "last_attempted_at": moment(runs[-1][1]) if runs else None,
+        "errors": [_error(run) for run in record.history if run.error is not None],
+        "worker_ids": [worker_id for worker_id, _ in runs],
+    }
 
 
 def as_called(task: Any, alias: str, queue: str, priority: int, headers: dict[str, str]) -> Any:
     """The task with the options of one call."""
     run_after = headers.get(RUN_AFTER)
     options: dict[str, Any] = {"backend": alias, "queue_name": queue, "priority": priority}
-    if run_after is not None:
-        options["run_after"] = datetime.fromisoformat(run_after)
     try:
+        if run_after is not None:
+            options["run_after"] = datetime.fromisoformat(run_after)
         return task.using(**options)
-    except InvalidTask:  # the settings have changed since
+    except (InvalidTask, ValueError):  # the settings have changed since, or the header is not ours
         return task
 
 
 def note(result: Any, **changes: Any) -> None:
-    """Changes a result, which is frozen for everybody but backends."""
+    """Changes a result, which is frozen for all code except backends."""
     for name, value in changes.items():
         object.__setattr__(result, name, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from inspect import iscoroutinefunction
 from traceback import format_exception
@@ -21,38 +22,42 @@ from holdfast.contrib.django.compat import (
     task_finished,
     task_started,
 )
-from holdfast.contrib.django.results import as_called, moment, new_result, note, result_of
-from holdfast.core.outcomes import Cancel, Snooze
+from holdfast.contrib.django.results import as_called, moment, new_result, note, runs_of
+from holdfast.core.ids import fencing_token
 from holdfast.core.retry import error_name, error_names
-from holdfast.core.tokens import fencing_token
-from holdfast.errors import BadArguments, ClaimLost, PayloadTooDeep, PayloadTooLarge, TimedOut
-from holdfast.shield import shielded
-from holdfast.worker.context import current_run
-from holdfast.worker.run import Ending, Run
+from holdfast.core.task import Again, Cancel, Snooze
+from holdfast.errors import BadArguments, BadResult, ClaimLost, HoldfastError, PayloadTooDeep, PayloadTooLarge, TimedOut
+from holdfast.runtime.interrupts import shielded
+from holdfast.worker.child.context import current_run
+from holdfast.worker.child.failure import cause_of
+from holdfast.worker.child.run import Ending, Run
 
 if TYPE_CHECKING:
     from holdfast.contrib.django.known_tasks import KnownTasks
 
+_log = logging.getLogger(__name__)
+
 
 def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
     """The function that a worker runs for a task."""
+    tidy = _leave_connections if known.in_tests else _tidy_connections
 
     def run(args: list[Any], kwargs: dict[str, Any]) -> Any:
         with shielded():
-            _tidy_connections()
+            tidy()
         try:
             return _run(_Attempt(known, task, args, kwargs))
         finally:
             with shielded():
-                _tidy_connections()
+                tidy()
 
     async def arun(args: list[Any], kwargs: dict[str, Any]) -> Any:
         # In the one thread that the async face of the ORM has its connections in.
-        await sync_to_async(_tidy_connections)()
+        await sync_to_async(tidy)()
         try:
             return await _arun(_Attempt(known, task, args, kwargs))
         finally:
-            await sync_to_async(_tidy_connections)()
+            await sync_to_async(tidy)()
 
     return arun if iscoroutinefunction(task.func) else run
 
@@ -60,7 +65,7 @@ def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
 def _run(attempt: _Attempt) -> Any:
     with shielded():
         if attempt.is_repeated:
-            attempt.recall(attempt.handle.status())
+            attempt.recall()
         task_started.send_robust(attempt.sender, task_result=attempt.result)
     try:
         value = attempt.succeed(attempt.task.func(*attempt.args, **attempt.kwargs))
@@ -77,7 +82,7 @@ def _run(attempt: _Attempt) -> Any:
 
 async def _arun(attempt: _Attempt) -> Any:
     if attempt.is_repeated:
-        attempt.recall(await attempt.handle.astatus())
+        await attempt.arecall()
     await task_started.asend_robust(attempt.sender, task_result=attempt.result)
     try:
         value = attempt.succeed(await attempt.task.func(*attempt.args, **attempt.kwargs))
@@ -111,7 +116,7 @@ class _Attempt:
             enqueued_at=moment(claimed.created_at_ms),
             started_at=now,
             last_attempted_at=now,
-            worker_ids=[self._run.at_work("a Django task").worker_id],
+            worker_ids=[self._run.require_context("a Django task").worker_id],
         )
         self.kwargs = kwargs
         self._given = args
@@ -131,25 +136,33 @@ class _Attempt:
         """Whether this was the last run, as far as this process can tell."""
         return bool(self.result.is_finished)
 
-    def recall(self, record: Any) -> None:
-        """Takes over what the store knows of earlier runs."""
-        known = result_of(self.task, self._known.alias, record, self._known.type_of(self.task))
-        note(
-            self.result,
-            started_at=known.started_at,
-            last_attempted_at=known.last_attempted_at,
-            errors=known.errors,
-            worker_ids=known.worker_ids,
-        )
+    def recall(self) -> None:
+        """Takes over what the store knows of earlier runs; a run goes on without it rather than fail."""
+        try:
+            note(self.result, **runs_of(self.handle.status().record))
+        except HoldfastError as error:
+            self._without_earlier_runs(error)
+
+    async def arecall(self) -> None:
+        """As `recall`, for async tasks."""
+        try:
+            note(self.result, **runs_of((await self.handle.astatus()).record))
+        except HoldfastError as error:
+            self._without_earlier_runs(error)
+
+    def _without_earlier_runs(self, error: HoldfastError) -> None:
+        _log.warning("task %s: its result does not show earlier attempts: %s", self.result.id, error)
 
     def succeed(self, value: Any) -> Any:
         """What the worker gets: JSON, or the wish to run later or never again."""
         if isinstance(value, (Snooze, Cancel)):
             return value
+        if isinstance(value, Again):
+            raise value
         try:
             value = normalize_json(value)
         except (TypeError, ValueError) as error:  # a repeat would give the same
-            raise BadArguments(f"{self.task.module_path}(): the result cannot be JSON: {error}") from error
+            raise BadResult(f"{self.task.module_path}(): the result cannot be JSON: {error}") from error
         note(self.result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
         return value
 
@@ -157,7 +170,8 @@ class _Attempt:
         """Notes the error; whether it is the end of the task."""
         if isinstance(error, (Snooze, Cancel, ClaimLost)):
             return False
-        told = TaskError(exception_class_path=error_name(type(error)), traceback="".join(format_exception(error)))
+        cause = cause_of(error) if isinstance(error, Again) else error
+        told = TaskError(exception_class_path=error_name(type(cause)), traceback="".join(format_exception(error)))
         self.result.errors.append(told)
         if not self._is_final(error):
             return False
@@ -169,10 +183,15 @@ class _Attempt:
         if isinstance(error, (asyncio.CancelledError, TimedOut)) and run.ending is not None:
             used_up = run.ending is Ending.TIMED_OUT and run.task.attempt >= run.task.policy.max_attempts
             return run.ending is Ending.CANCELLED or used_up
-        if isinstance(error, (BadArguments, PayloadTooDeep, PayloadTooLarge)):
+        if isinstance(error, (BadArguments, BadResult, PayloadTooDeep, PayloadTooLarge)):
             return True
         policy = run.task.policy
-        return run.task.attempt >= policy.max_attempts or not policy.worth_retrying(error_names(error))
+        is_retryable = isinstance(error, Again) or policy.worth_retrying(error_names(error))
+        return run.task.attempt >= policy.max_attempts or not is_retryable
+
+
+def _leave_connections() -> None:
+    """A test counts its queries, and goes on with its connections."""
 
 
 def _tidy_connections() -> None:

@@ -29,10 +29,17 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout: str | float | None = None
     lease: str | float = "30s"
     result_ttl: str | float = "1d"
+    dead_letter_ttl: str | float = "14d"
 
     def make_app(self) -> Holdfast:
         """The app that these options describe."""
-        return Holdfast(self.url, lease=self.lease, result_ttl=self.result_ttl, retry=_retry(self.retry))
+        return Holdfast(
+            self.url,
+            lease=self.lease,
+            result_ttl=self.result_ttl,
+            dead_letter_ttl=self.dead_letter_ttl,
+            retry=_retry(self.retry),
+        )
 
 
 def options_of(alias: str, given: dict[str, Any]) -> BackendOptions:

@@ -20,4 +20,5 @@ def __getattr__(alias: str) -> Holdfast:
     known = task_backends[alias].known
     known.discover()
     app: Holdfast = known.app
+    app.declare_queues(*task_backends[alias].queues)
     return app

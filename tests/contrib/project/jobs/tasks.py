@@ -7,7 +7,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from holdfast import Snooze, current
+from holdfast import Again, Retry, Snooze, current
+from holdfast.contrib.django import policy
 
 try:
     from django.tasks import task
@@ -18,6 +19,18 @@ except ModuleNotFoundError:
 @task
 def add(left: int, right: int = 1) -> int:
     return left + right
+
+
+@task
+@policy(retry=Retry(max_attempts=7, base="3s"), timeout="20s", expires="1h")
+def charge(order: int) -> int:
+    return order
+
+
+@policy(timeout="30s")
+@task(takes_context=True)
+def render(context: Any, page: int, *, scale: float = 1.0) -> float:
+    return page * scale
 
 
 @task(queue_name="mail", priority=7)
@@ -52,6 +65,13 @@ def sleepy() -> Any:
     return Snooze("10ms") if current().fencing_token == 1 else "awake"
 
 
+@task
+def busy() -> str:
+    if current().attempt == 1:
+        raise Again("10ms") from KeyError("a retry would not help, said the policy")
+    return "done"
+
+
 def connected() -> bool:
     """Whether there was a database connection before this call, which makes one."""
     before = connection.connection is not None
@@ -75,3 +95,24 @@ def größe() -> None: ...  # noqa: PLC2401  (that is what it is for)
 
 def plain_function() -> str:
     return "must never run"
+
+
+@task
+def count_types(label: str) -> dict[str, Any]:
+    """What this task sees of the database, by the app label of content types."""
+    from django.contrib.contenttypes.models import ContentType
+
+    return {"rows": ContentType.objects.filter(app_label=label).count(), "id": current().task_id}
+
+
+@task
+async def acount_types(label: str) -> dict[str, Any]:
+    from django.contrib.contenttypes.models import ContentType
+
+    return {"rows": await ContentType.objects.filter(app_label=label).acount(), "id": current().task_id}
+
+
+@task
+def count_by_another(label: str) -> int:
+    result = count_types.enqueue(label)
+    return int(result.return_value["rows"])

@@ -22,11 +22,11 @@ _APP = "holdfast.contrib.django.worker_app"
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
     """Takes the options of `holdfast worker`, and becomes it: what watches over tasks has none of their code."""
 
-    help = "Runs the tasks of this project until SIGTERM or Ctrl-C."
+    help = "Run the tasks of this project until SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: Any) -> None:
         """Those of `holdfast worker`, and the backend."""
-        parser.add_argument("--backend", default="default", help="Whose tasks: a key of TASKS.  [default]")
+        parser.add_argument("--backend", default="default", help="Backend to run: a key of TASKS.  [default]")
         for option in _options():
             how = {"action": "store_true"} if option.is_flag else {"metavar": option.metavar or option.name.upper()}
             parser.add_argument(*option.opts, dest=option.name, help=_percents(option), default=None, **how)
@@ -36,8 +36,6 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         if "DJANGO_SETTINGS_MODULE" not in os.environ:
             raise CommandError("set DJANGO_SETTINGS_MODULE: the processes of a worker have to find the settings")
         backend = _backend(given["backend"])
-        if given["queues"] is None:
-            given["queues"] = ",".join(f"{queue}=1" for queue in sorted(backend.queues)) or "default"
         arguments = [sys.executable, "-m", "holdfast", "worker", f"{_APP}:{backend.alias}", *_given(given)]
         sys.stdout.flush()
         sys.stderr.flush()
@@ -75,6 +73,5 @@ def _path() -> str:
 
 def _percents(option: click.Option) -> str:
     """The help as argparse takes it, with the default as click would show it."""
-    default = "those of the settings, all alike" if option.name == "queues" else option.default
-    shown = f"  [{default}]" if option.show_default and not option.is_flag else ""
+    shown = f"  [{option.default}]" if option.show_default and not option.is_flag else ""
     return f"{option.help}{shown}".replace("%", "%%")

@@ -1,0 +1,76 @@
+"""How the runs of one Django task are retried and limited, written beside its function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from holdfast.core.durations import Duration
+from holdfast.core.retry import Retry
+from holdfast.errors import BadArguments, BadOption
+from holdfast.producer.task_type import RunIn
+
+F = TypeVar("F")
+#: Where a function carries its policy.
+_ATTRIBUTE: Final = "__holdfast_policy__"
+
+
+class Policy(NamedTuple):
+    """What `policy` was given; None: as the OPTIONS of the backend say."""
+
+    retry: Retry | None = None
+    timeout: Duration | None = None
+    hard_timeout: Duration | None = None
+    expires: Duration | None = None
+    run: RunIn | None = None
+
+
+def policy(
+    *,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    hard_timeout: Duration | None = None,
+    expires: Duration | None = None,
+    run: RunIn | None = None,
+) -> Callable[[F], F]:
+    """The policy of one task, under or over `@task`; what is left out is as the OPTIONS of the backend say.
+
+    With another backend than Holdfast's it changes nothing, so that a reusable app may carry it.
+    """
+    given = Policy(retry, timeout, hard_timeout, expires, run)
+
+    def declare(function: F) -> F:
+        target = getattr(function, "func", function)
+        if not inspect.isfunction(target):
+            raise BadOption(f"policy: {function!r} is neither a function nor a task of one; write it under @task")
+        setattr(target, _ATTRIBUTE, given)
+        return function
+
+    return declare
+
+
+def policy_of(function: Callable[..., Any]) -> Policy:
+    """The policy that the function of a task carries."""
+    found = getattr(function, _ATTRIBUTE, None)
+    return found if isinstance(found, Policy) else Policy()
+
+
+def check_arguments(task: Any, args: Any, kwargs: Any) -> None:
+    """Refuses arguments that the function of a task does not take, where the call is made."""
+    context = (None,) if task.takes_context else ()
+    try:
+        _signature(task.func).bind(*context, *args, **kwargs)
+    except TypeError as error:
+        raise BadArguments(f"{task.module_path}(): {error}; it takes {_shown(task)}") from None
+
+
+@functools.cache  # for as long as the process lives, as the functions of modules do
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _shown(task: Any) -> str:
+    names = list(_signature(task.func).parameters.values())[1 if task.takes_context else 0 :]
+    return ", ".join(str(each.replace(annotation=inspect.Parameter.empty)) for each in names) or "no arguments"

@@ -1,0 +1,1 @@
+"""Applications written for Celery, and a real Celery that sends messages."""
