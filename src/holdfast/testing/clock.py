@@ -9,7 +9,7 @@ START_MS: Final = 1_800_000_000_000
 
 
 class SteppedClock:
-    """Wall and monotonic time that move only by `advance`."""
+    """Wall and monotonic time that move only by `advance`; `step` sets the wall clock alone."""
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._start_ms = start_ms
@@ -22,6 +22,10 @@ class SteppedClock:
     def monotonic_ms(self) -> int:
         """Milliseconds since this clock was made."""
         return self._passed_ms
+
+    def step(self, milliseconds: int) -> None:
+        """Sets the wall clock forward, or back, as an operator does."""
+        self._start_ms += milliseconds
 
     def advance(self, milliseconds: int) -> None:
         """Lets this much time pass at once."""
