@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from holdfast.bench import command, setting
 from holdfast.bench.figures import Figure, Report, at_least, at_most, percentile
 from holdfast.bench.scenarios import crowd, latency
-from holdfast.bench.table import number
+from holdfast.bench.table import number, show_in_short
 from tests.support import holdfast_command, run_holdfast
 
 FIGURES = {
@@ -42,7 +42,6 @@ FIGURES = {
 }
 
 
-@pytest.mark.slow
 def test_a_tiny_run_with_a_real_worker_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = setting.Sizes(
         tasks=2_000, bare=1_000, singles=20, concurrent=200, pickups=5, due=50, due_in_s=0.5, idle_s=0.5, low=5_000
@@ -74,7 +73,6 @@ GATEWAY_FIGURES = {
 }
 
 
-@pytest.mark.slow
 def test_a_tiny_run_through_a_real_gateway_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = setting.Sizes(
         tasks=500, singles=10, concurrent=50, pickups=5, due=20, due_in_s=0.5, idle_s=0.1, pollers=21, poll_s=0.5
@@ -97,6 +95,16 @@ def test_a_tiny_run_through_a_real_gateway_writes_every_figure(tmp_path: Path, m
     assert figures["gateway_crowd_looks"]["value"] >= 1  # the counters of the gateway are found
     assert figures["gateway_crowd_memory"]["value"] > 10
     assert not list(tmp_path.iterdir())
+
+
+def test_a_user_sees_five_figures_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ("drain", "enqueue_one_sync", "enqueue_bulk", "pickup_whole_p50", "pickup_whole_p99")
+    figures = [Figure(name, "title", 1234.5, "unit", at_least(9_999)) for name in (*shown, "idle_cpu")]
+    show_in_short(Report(machine={}, versions={}, settings={}, figures=figures))
+    told = capsys.readouterr().out
+    assert told.count("unit") == 5
+    assert "On this machine, a worker process runs 1,234 empty tasks per second" in " ".join(told.split())
+    assert "9,999" not in told
 
 
 def test_a_crowd_that_the_system_would_not_let_in_is_refused_in_one_line() -> None:

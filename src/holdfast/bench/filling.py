@@ -23,7 +23,7 @@ def new_ids() -> IdSource:
 async def fill(
     store: Store, queue: str, count: int, ids: IdSource, *, delay_ms: int = 0, task_type: str = NOOP
 ) -> None:
-    """Records so many tasks, ready or delayed."""
+    """Enqueues `count` tasks, ready or delayed."""
     place = await store.placement()
 
     def task() -> NewTask:

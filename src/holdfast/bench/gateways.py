@@ -1,4 +1,4 @@
-"""A gateway of the bench's own, in front of the store that is measured."""
+"""A server of the bench's own, in front of the store that is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.bench.servers import free_port
 from holdfast.bench.setting import Setting
 from holdfast.clock import SystemClock
 from holdfast.errors import StoreUnavailable
-from holdfast.observe.names import STORE_SECONDS
+from holdfast.observe.metrics import STORE_SECONDS
 
 _SCENARIO: Final = "gateway"
 _START_S: Final = 15.0
@@ -34,11 +34,11 @@ class MeasuredGateway:
     process: MeasuredProcess
     port: int
     token: str
-    #: The bench with the gateway as its store.
+    #: The bench with the server as its store.
     setting: Setting
 
     async def store_calls(self) -> dict[str, float]:
-        """How many calls the store has answered so far, by method; those that wait for a bell are not counted."""
+        """How many calls the store has answered so far, by method; those that wait for a wake-up are not counted."""
         text = await asyncio.to_thread(self._get, "/metrics")
         found = re.findall(rf'^{STORE_SECONDS.name}_count\{{method="(\w+)"\}} (\S+)$', text, re.MULTILINE)
         return {method: float(count) for method, count in found}
@@ -67,7 +67,7 @@ class MeasuredGateway:
 
 @asynccontextmanager
 async def measured_gateway(setting: Setting) -> AsyncIterator[MeasuredGateway]:
-    """A gateway that answers; it is gone after the block."""
+    """A server that answers; it is stopped after the block."""
     async with setting.store(_SCENARIO) as store:
         token = str(await tokens.create(store, ["admin"], now_ms=SystemClock().now_ms(), note="bench"))
     port = free_port()

@@ -1,4 +1,4 @@
-"""Plain HTTP clients that wait for work at a gateway, many of them in a process: `python -m holdfast.bench.pollers`.
+"""Plain HTTP clients that wait for work at a server, many of them in a process: `python -m holdfast.bench.pollers`.
 
 It reads its `Crowd` from a line of stdin, writes a line when all of them wait and one for each task that is in their
 hands, and ends with its stdin.
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast import descriptors
 from holdfast.errors import StoreUnavailable
+from holdfast.runtime import descriptors
 
 #: They connect one after the other, a few at once.
 _AT_ONCE: Final = 50

@@ -1,4 +1,4 @@
-"""Real workers and gateways, started by the command line, and what the system says of their processes."""
+"""Real workers and servers, started by the command line, and what the system says of their processes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def measured(words: Sequence[str], url: str, log: Path) -> Iterator[MeasuredProc
     with log.open("wb") as sink:
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "holdfast", *words],
-            env={**os.environ, "HOLDFAST_URL": url},
+            env={**os.environ, "HOLDFAST_URL": url, "HOLDFAST_KEYS": ""},  # its tasks are plain
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,

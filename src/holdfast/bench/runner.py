@@ -56,7 +56,7 @@ async def run(setting: Setting, *, full: bool, tell: Tell) -> Report:
 
 
 async def run_gateway(setting: Setting, *, tell: Tell) -> Report:
-    """Measures a gateway, and beside it, for comparison, a worker that does without."""
+    """Measures a server and, for comparison, a worker that uses the store directly."""
     crowd.check(setting.sizes.pollers)
     tell(f"one worker drains {setting.sizes.tasks:,} tasks, without a gateway")
     direct = await drain.drain(setting, "direct", setting.sizes.tasks)

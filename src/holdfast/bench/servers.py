@@ -67,7 +67,7 @@ def _redis(binary: str, directory: Path, more: str = "") -> Iterator[int]:
 
 
 def _join(ports: Sequence[int]) -> None:
-    """Makes a cluster of masters: slots in equal parts, everybody introduced to the first."""
+    """Makes a cluster of masters: slots in equal parts, every node introduced to the first."""
     from redis import Redis
 
     clients = [Redis(port=port, decode_responses=True) for port in ports]

@@ -33,10 +33,10 @@ class Sizes:
     due: int = 2_000
     due_in_s: float = 3.0
     idle_s: float = 10.0
-    #: So many low ones wait at least while high ones are picked up.
+    #: At least this many tasks of low priority wait while those of high priority are picked up.
     low: int = 100_000
     backlog: int = 1_000_000
-    #: Clients that wait at a gateway, each for so long, over connections of their own.
+    #: Clients that wait at a server, each for `poll_s`, over connections of their own.
     pollers: int = 2_000
     poll_s: float = 20.0
     crowd_s: float = 30.0

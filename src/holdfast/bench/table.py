@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.console import Console
 from rich.table import Table
 
@@ -25,6 +27,38 @@ def show(report: Report) -> None:
     console.print()
     for part in (report.machine, report.versions, report.settings):
         console.print(", ".join(f"{name} {value}" for name, value in part.items()), style="dim", soft_wrap=True)
+
+
+#: What a user of the queue asks for first, in words.
+_IN_SHORT: Final = {
+    "drain": "tasks that one worker process runs",
+    "enqueue_one_sync": "tasks enqueued one by one",
+    "enqueue_bulk": "tasks enqueued in bulk",
+    "pickup_whole_p50": "from enqueue to start on an idle worker, median",
+    "pickup_whole_p99": "the same, 99 of 100 tasks",
+}
+
+
+def show_in_short(report: Report) -> None:
+    """Prints five figures, and a sentence that says what they mean."""
+    known = {figure.name: figure for figure in report.figures}
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(justify="right")
+    table.add_column()
+    for name, title in _IN_SHORT.items():
+        if name in known:
+            table.add_row(title, number(known[name].value), known[name].unit)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print()
+    if "drain" in known and "pickup_whole_p50" in known:
+        rate, start_ms = number(known["drain"].value), number(known["pickup_whole_p50"].value)
+        console.print(
+            f"On this machine, a worker process runs {rate} empty tasks per second, and an idle one starts a task "
+            f"{start_ms} ms after the call that enqueues it."
+        )
+    console.print("All figures: --targets; for machines: --json.", style="dim")
 
 
 def number(value: float) -> str:

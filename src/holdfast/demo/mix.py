@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.demo import tasks
-from holdfast.producer.recorder import Prepared
+from holdfast.producer.enqueue import Prepared
 
 Call = Prepared[Any]
 _PEOPLE = ("Ada", "Grace", "Edsger", "Barbara", "Tony", "Leslie")

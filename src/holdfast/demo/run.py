@@ -27,7 +27,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     worker_log: Path
-    #: None: until somebody stops it.
+    #: None: until the user stops it.
     duration_ms: int | None
     processes: int = 1
     #: Keeps the queues of this run apart from what else is in the store.
@@ -104,7 +104,7 @@ async def _run(plan: Plan, screen: Screen, store: Store) -> Summary:
 async def _lively(
     plan: Plan, screen: Screen, store: Store, producer: DemoProducer, worker: WorkerProcess, stopper: Stopper
 ) -> None:
-    """Everything at once, until the time is over, somebody stops it, or a part of it fails."""
+    """Runs all parts at once, until the time is over, the user stops it, or a part fails."""
     parts = [
         asyncio.create_task(producer.run()),
         asyncio.create_task(worker.watch()),

@@ -11,11 +11,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.admin.text import first_line, printable
+from holdfast.admin.inspect import first_line, printable
 from holdfast.core.task import State
 from holdfast.demo.snapshot import Snapshot, error_of, progress_of
 
-_COLUMNS = (
+COLUMNS = (
     (State.READY, "ready", "cyan"),
     (State.SCHEDULED, "scheduled", "blue"),
     (State.CLAIMED, "running", "yellow"),
@@ -36,7 +36,7 @@ class PlainScreen:
 
     def show(self, snapshot: Snapshot, elapsed_ms: int, enqueued: int) -> None:
         """Says how it stands."""
-        states = "  ".join(f"{name} {snapshot.total(state)}" for state, name, _ in _COLUMNS)
+        states = "  ".join(f"{name} {snapshot.total(state)}" for state, name, _ in COLUMNS)
         rate = sum(snapshot.rates.values())
         self._say(f"{elapsed_ms / 1000:4.0f}s  enqueued {enqueued}  {states}  ({rate:.0f}/s)")
 
@@ -66,13 +66,13 @@ def live(console: Console) -> Live:
 def _queues(snapshot: Snapshot) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("queue")
-    for _, name, style in _COLUMNS:
+    for _, name, style in COLUMNS:
         table.add_column(name, justify="right", style=style)
     table.add_column("done/s", justify="right")
     for counts in snapshot.queues:
-        numbers = [str(counts.states.get(state, 0)) for state, _, _ in _COLUMNS]
+        numbers = [str(counts.states.get(state, 0)) for state, _, _ in COLUMNS]
         table.add_row(counts.queue, *numbers, f"{snapshot.rates.get(counts.queue, 0):.0f}")
-    totals = [str(snapshot.total(state)) for state, _, _ in _COLUMNS]
+    totals = [str(snapshot.total(state)) for state, _, _ in COLUMNS]
     table.add_section()
     table.add_row("all", *totals, f"{sum(snapshot.rates.values()):.0f}", style="bold")
     return table

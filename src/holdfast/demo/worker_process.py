@@ -15,7 +15,7 @@ _STOP_SECONDS = 20.0
 
 
 class WorkerFailed(HoldfastError):
-    """The demo's worker ended although nobody asked it to."""
+    """The demo's worker ended without being asked to."""
 
 
 class WorkerProcess:
@@ -32,7 +32,7 @@ class WorkerProcess:
         with log.open("wb") as sink:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "holdfast.cli.main", "worker", _APP, *options),
-                env={**os.environ, "HOLDFAST_URL": url},
+                env={**os.environ, "HOLDFAST_URL": url, "HOLDFAST_KEYS": ""},  # its tasks are plain
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,

@@ -1,4 +1,4 @@
-"""Thousands of clients that wait at one gateway: what that costs, and how soon one of them has a task."""
+"""Thousands of clients that wait at one server: what that costs, and how soon one of them has a task."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Final
 
 import msgspec
 
-from holdfast import descriptors
 from holdfast.bench.figures import Figure, percentile
 from holdfast.bench.gateways import MeasuredGateway
 from holdfast.bench.pollers import Crowd, Said
 from holdfast.errors import BadOption, ResultTimeout, StoreUnavailable
+from holdfast.runtime import descriptors
 
 _SCENARIO: Final = "crowd"
 _PROCESSES: Final = 2
 _SETTLE_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
-#: Descriptors of a gateway besides those of its clients.
+#: Descriptors of a server besides those of its clients.
 _OTHERS: Final = 200
 
 

@@ -10,10 +10,10 @@ from holdfast.bench.figures import Figure
 from holdfast.bench.filling import NOOP, fill, new_ids
 from holdfast.bench.scenarios.bare_loop import reserve_and_ack
 from holdfast.bench.setting import Setting
-from holdfast.stores.contract import UPKEEP_DUTY, Store
+from holdfast.stores.contract import MAINTENANCE, Store
 
 _SMALL = 10_000
-#: So many become due at once; few enough to be recorded before they are.
+#: This many tasks become due at once; few enough to be enqueued before they are due.
 _DUE = 5_000
 _DUE_IN_MS = 2_000
 #: Longer than any bench.
@@ -28,13 +28,13 @@ async def measure(setting: Setting) -> list[Figure]:
     scenario = "delayed"
     ids = new_ids()
     async with setting.store(scenario) as store:
-        epoch = (await store.hold_duty(UPKEEP_DUTY, _OWNER, _LATER_MS)).epoch
+        epoch = (await store.lead(MAINTENANCE, _OWNER, _LATER_MS)).epoch
         later = setting.queue(f"{scenario}-later")
         await fill(store, later, _SMALL, ids, delay_ms=_LATER_MS)
         few = await _rates(setting, store, epoch)
         await fill(store, later, setting.sizes.backlog - _SMALL, ids, delay_ms=_LATER_MS)
         many = await _rates(setting, store, epoch)
-        await store.hold_duty(UPKEEP_DUTY, _OWNER, 0)
+        await store.lead(MAINTENANCE, _OWNER, 0)
     title = f"{setting.sizes.backlog:,} delayed"
     return [
         Figure("promote_small", f"promote with {_SMALL:,} delayed", few[0], "tasks/s"),

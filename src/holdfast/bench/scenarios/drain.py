@@ -10,6 +10,7 @@ from holdfast.bench.figures import Figure
 from holdfast.bench.setting import Setting, finished, look
 from holdfast.core.task import State, Task
 from holdfast.errors import TaskFailed
+from holdfast.stores import documents
 
 #: First come, first served: the first and the last to finish are among these many at either end.
 _EDGE = 1_000
@@ -52,8 +53,9 @@ async def drain(setting: Setting, scenario: str, count: int, *, spread: bool = F
     """Fills the queue, starts a worker, and waits for the last task."""
     if spread:
         async with setting.store(scenario) as store:
-            divided = (await store.partition_map()).with_spread(setting.queue(scenario), len(store.partitions()))
-            await store.put_partition_map(divided)
+            width = len(await store.partitions())
+            divided = (await documents.partition_map(store)).with_spread(setting.queue(scenario), width)
+            await documents.put_partition_map(store, divided)
     with setting.tasks(scenario) as (app, tasks):
         handles = await app.aenqueue_many(tasks.noop.prepare(number, "some text") for number in range(count))
     task_ids = [handle.task_id for handle in handles]

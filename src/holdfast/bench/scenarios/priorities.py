@@ -16,6 +16,7 @@ from holdfast.bench.setting import Setting, finished
 from holdfast.bench.tasks import BenchTasks
 from holdfast.core.priority import ORDERS, Order, step_of
 from holdfast.core.task import State
+from holdfast.stores import documents
 from holdfast.stores.contract import Store
 
 _HIGH: Final = 10
@@ -34,8 +35,8 @@ async def _measure(setting: Setting, order: Order) -> list[Figure]:
     queue = setting.queue(scenario)
     with setting.tasks(scenario) as (_, tasks):
         async with setting.store(scenario) as store:
-            await store.set_step(queue, step_of(order))
-            # As many again as are worked off meanwhile, at a rate that no store reaches.
+            await documents.set_step(store, queue, step_of(order))
+            # Enough for the tasks that the worker drains meanwhile, at a rate that no store reaches.
             await fill(store, queue, 3 * setting.sizes.low, new_ids())
             with setting.worker(scenario) as worker:
                 await _under_load(store, queue, worker)

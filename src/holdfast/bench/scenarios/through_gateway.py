@@ -1,4 +1,4 @@
-"""What workers and producers are told to do in other scenarios, behind a gateway."""
+"""What workers and producers do in other scenarios, through a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.bench.setting import Setting
 
 
 async def measure_drain(setting: Setting, direct_rate: float) -> list[Figure]:
-    """The drain rate, and its share of that of the same worker without a gateway."""
+    """The drain rate, and its share of the rate of the same worker without a server."""
     drained = await drain.drain(setting, "drain", setting.sizes.tasks)
     share = 100 * drained.rate / direct_rate
     title = f"drain of {setting.sizes.tasks:,} tasks, one child"
