@@ -10,7 +10,7 @@ from random import Random
 from typing import get_args
 
 from chaos.deployments import Kind, deployed
-from chaos.run import WORKER_FAULTS, run_faults
+from chaos.run import faults_of, run_faults
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     seed = wanted.seed if wanted.seed is not None else Random().randrange(1_000_000)  # noqa: S311
     print(f"{wanted.count} faults on {wanted.deployment}, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as directory, deployed(wanted.deployment, seed) as place:
-        faults = sorted([*place.faults, *WORKER_FAULTS])
+        faults = faults_of(place)
         if wanted.fault and wanted.fault not in faults:
             print(f"{wanted.deployment} has the faults {', '.join(faults)}, not {wanted.fault}")
             return 2

@@ -6,8 +6,10 @@ an election of Redis 7.0 can be won.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from random import Random
 from typing import Any, Final, Literal
 
@@ -19,10 +21,25 @@ from tests.servers.redis_server import RedisServer
 from tests.servers.replicas import Replicas
 from tests.servers.sentinels import Sentinels
 
+from chaos.clocks import MachineClock
 from chaos.faults import Deployment, Fault, drops
-from chaos.gateway_deployments import deployed_gateway, deployed_gateway_line, deployed_gateways
-from chaos.postgres_deployments import deployed_patroni, deployed_postgres, deployed_postgres_line
+from chaos.gateway_deployments import (
+    deployed_gateway,
+    deployed_gateway_line,
+    deployed_gateway_slow_line,
+    deployed_gateways,
+)
+from chaos.postgres_deployments import (
+    deployed_patroni,
+    deployed_postgres,
+    deployed_postgres_clock,
+    deployed_postgres_line,
+    deployed_postgres_slow_line,
+    deployed_postgres_snapshot,
+)
 from chaos.redis_records import keys_of
+from chaos.sqlite_records import rows_of
+from chaos.stresses import SLOW, catch_up, slow_line, step_clocks, stepped
 
 Kind = Literal[
     "cluster",
@@ -37,6 +54,13 @@ Kind = Literal[
     "gateway",
     "gateways",
     "gateway-line",
+    "sqlite",
+    "clock",
+    "postgres-clock",
+    "slow-line",
+    "postgres-slow-line",
+    "gateway-slow-line",
+    "postgres-snapshot",
 ]
 _FAILOVER_TRIES: Final = 3
 
@@ -174,6 +198,59 @@ def _deployed_cluster_line(seed: int) -> Iterator[Deployment]:
         yield of_proxied_cluster(proxied)
 
 
+@contextmanager
+def _deployed_slow_line(seed: int) -> Iterator[Deployment]:
+    with RedisServer(profile=DURABLE) as server, FaultProxy(server.address, seed=seed) as proxy:
+        url = f"{server.url}?durability=local"
+        yield Deployment(
+            "slow-line",
+            url,
+            keys_of(lambda: [server]),
+            server.heal,
+            {},
+            {"slow_line": slow_line(proxy)},
+            worker_url=proxy.url_for(url),
+            **SLOW,
+        )
+
+
+@contextmanager
+def _deployed_sqlite(_seed: int) -> Iterator[Deployment]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as directory:
+        clock, path = MachineClock(Path(directory)), Path(directory) / "tasks.db"
+        with clock.followed_here():
+            yield Deployment(
+                "sqlite",
+                f"sqlite:///{path}",
+                rows_of(path),
+                lambda: clock.step(0),
+                {},
+                {"step_clock": step_clocks([clock])},
+                environment=clock.environment,
+                catch_up=catch_up([clock]),
+                forks_alone=True,
+            )
+
+
+@contextmanager
+def _deployed_clock(_seed: int) -> Iterator[Deployment]:
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as directory,
+        stepped(Path(directory)) as clocks,
+        RedisServer("valkey", profile=DURABLE, prefix=clocks.server.prefix) as server,
+    ):
+        yield Deployment(
+            "clock",
+            f"{server.url}?durability=local",
+            keys_of(lambda: [server]),
+            clocks.heal,
+            {},
+            clocks.stresses,
+            environment=clocks.host.environment,
+            catch_up=catch_up(clocks.all),
+        )
+
+
 _MAKERS: Final[dict[Kind, Callable[[int], AbstractContextManager[Deployment]]]] = {
     "cluster": _deployed_cluster,
     "sentinel": _deployed_sentinels,
@@ -187,6 +264,13 @@ _MAKERS: Final[dict[Kind, Callable[[int], AbstractContextManager[Deployment]]]] 
     "gateway": deployed_gateway,
     "gateways": deployed_gateways,
     "gateway-line": deployed_gateway_line,
+    "sqlite": _deployed_sqlite,
+    "clock": _deployed_clock,
+    "postgres-clock": deployed_postgres_clock,
+    "slow-line": _deployed_slow_line,
+    "postgres-slow-line": deployed_postgres_slow_line,
+    "gateway-slow-line": deployed_gateway_slow_line,
+    "postgres-snapshot": deployed_postgres_snapshot,
 }
 
 

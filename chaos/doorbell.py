@@ -1,7 +1,7 @@
 """What waiting and ringing cost on PostgreSQL: idle workers, and producers at full speed.
 
 `python -m chaos.doorbell --workers 500`. A worker here is what an idle worker does to its store: it waits for a bell,
-looks by itself now and then, says every ten seconds that it lives, and stands by for the upkeep.
+looks by itself now and then, says every ten seconds that it lives, and stands by for the maintenance.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tests.servers.postgres_programs import DURABLE
 
 from holdfast.bench.filling import NOOP, fill, new_ids
 from holdfast.core.fairness import QueueShare
-from holdfast.maintenance.service import Upkeep
+from holdfast.maintenance.service import Maintenance
 from holdfast.stores.contract import Reserve, Retention, Store, WorkerRecord
 from holdfast.stores.open import open_store
-from holdfast.worker.fetch import LONGEST_POLL_MS, SAFETY_POLL_MS
+from holdfast.worker.child.loop import LONGEST_POLL_MS, SAFETY_POLL_MS
 
 QUEUE: Final = "doorbell"
 PROCESSES: Final = 5
@@ -112,7 +112,7 @@ async def _worker(url: str, worker_id: str) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(_fetch(store, worker_id))
         group.create_task(_announce(store, worker_id))
-        group.create_task(Upkeep(store, worker_id, Retention(), random_unit=random.random).run())
+        group.create_task(Maintenance(store, worker_id, Retention(), random_unit=random.random).run())
 
 
 async def _fetch(store: Store, worker_id: str) -> None:

@@ -1,23 +1,27 @@
 """What a deployment is, and the faults that all kinds of servers can suffer.
 
 A fault takes the key of the partition to strike and a source of chance; it returns when the servers are whole again,
-and says what it did.
+and says what it did. A stress (chaos/stresses.py) brings tasks of its own and may strike anything.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.servers.proxy import LineFaults
 from tests.support import eventually
 
 from chaos.snapshot import Reading
 
+if TYPE_CHECKING:
+    from chaos.field import Field
+
 Fault = Callable[[str, Random], str]
+Stress = Callable[["Field"], str]
 #: So many replies are lost each time that a line goes bad.
 _LOST_REPLIES: Final = 200
 _DROP_EVERY: Final = (3, 7, 20, 50)
@@ -33,10 +37,25 @@ class Deployment:
     read: Reading
     heal: Callable[[], Any]
     faults: Mapping[str, Fault]
+    stresses: Mapping[str, Stress] = field(default_factory=dict)
     #: What workers call it by, if that is not the same.
     worker_url: str | None = None
     #: Lines of what is between the load and the store which tell of a bug.
     complaints: Callable[[], list[str]] = list
+    #: The lease of its workers.
+    lease: str = "3s"
+    #: The slots of each of its workers.
+    concurrency: int = 50
+    #: How many orders the load sends in a second.
+    per_second: int = 800
+    #: For all processes of Holdfast.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Lets so much time pass that whatever waits for it is due.
+    catch_up: Callable[[], None] = lambda: None
+    #: Whether nobody else may have the store open while producers fork: what they do wrong is hidden otherwise.
+    forks_alone: bool = False
+    #: Whether nothing that it suffers cuts a worker off: no claim may be lost then.
+    spares_claims: bool = False
 
 
 def drops(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,11 +15,13 @@ from tests.remote.gateway_process import GatewayProcess, running_gateway
 from tests.servers.flavours import DURABLE
 from tests.servers.proxy import FaultProxy
 from tests.servers.redis_server import RedisServer
+from tests.servers.wire import AnyWire
 
 from chaos.complaints import complaints_in
 from chaos.faults import Deployment, Fault, drops, wait_seconds
 from chaos.http_wire import HttpWire
 from chaos.redis_records import keys_of
+from chaos.stresses import SLOW, slow_line
 
 #: Short enough that calls give up while a gateway is frozen, and are made again by those who made them.
 _DEADLINE: Final = "2s"
@@ -126,6 +129,22 @@ def deployed_gateway_line(seed: int) -> Iterator[Deployment]:
     """A new gateway behind a proxy."""
     with _running(1) as (server, [gateway]), FaultProxy(gateway.address, seed=seed, wire=HttpWire) as proxy:
         yield of_gateway_line(server, gateway, proxy)
+
+
+@contextmanager
+def deployed_gateway_slow_line(seed: int) -> Iterator[Deployment]:
+    """A new gateway whose workers are behind a slow line."""
+    with _running(1) as (server, [gateway]), FaultProxy(gateway.address, seed=seed, wire=AnyWire) as proxy:
+        plain = of_gateways(server, [gateway])
+        yield replace(
+            plain,
+            name="gateway-slow-line",
+            url=gateway.url(*_LOAD),
+            faults={},
+            stresses={"slow_line": slow_line(proxy)},
+            worker_url=proxy.url_for(gateway.url(*_WORKER)),
+            **SLOW,
+        )
 
 
 @contextmanager

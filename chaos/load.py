@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import TracebackType
-from typing import Self
 
 from chaos.journal import Journal
 from chaos.producers import Producers
@@ -16,26 +14,21 @@ _JOIN_SECONDS = 120.0
 
 
 class Load:
-    """As a context manager: begins at once; whoever leaves it without `finish` throws it away."""
+    """Begins with `start` and ends with `finish`; the claims of its settler outlive it."""
 
-    def __init__(self, url: str, journal: Journal, per_second: int) -> None:
+    def __init__(self, url: str, journal: Journal, per_second: int, settler: StaleSettler) -> None:
         self._url = url
         self._journal = journal
         self._per_second = per_second
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._error: BaseException | None = None
-        self.settler = StaleSettler(journal)
+        self._settler = settler
         self._thread = threading.Thread(target=self._run, name="chaos-load", daemon=True)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Begins."""
         self._thread.start()
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
-    ) -> None:
-        self.finish()
 
     def finish(self) -> None:
         """Stops and waits for what is under way; raises what went wrong inside."""
@@ -65,6 +58,6 @@ class Load:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(producers.run(self._stop))
-                group.create_task(self.settler.run(store, self._stop))
+                group.create_task(self._settler.run(store, self._stop))
         finally:
             await store.close()

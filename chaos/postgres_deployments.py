@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -18,10 +21,13 @@ from tests.support import eventually
 
 from chaos.faults import Deployment, Fault, drops, wait_seconds
 from chaos.postgres_records import tables_of
+from chaos.stresses import SLOW, catch_up, hold_snapshot, slow_line, stepped
 from holdfast.stores.open import open_store
 
-#: Shorter and longer than the patience of a client.
+#: Shorter and longer than the deadline of a client.
 _FROZEN_SECONDS: Final = (1.0, 4.0, 8.0)
+#: Orders a second of the load beside the batches whose pace is measured.
+_BESIDE_A_SNAPSHOT: Final = 200
 _CANCELLED_WAITS: Final = 50
 _CANCEL_SECONDS: Final = 30.0
 _CANCEL: Final = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -170,6 +176,56 @@ def deployed_postgres_line(seed: int) -> Iterator[Deployment]:
         FaultProxy(server.address, seed=seed, wire=PostgresWire) as proxy,
     ):
         yield _prepared(of_postgres_line(server, server.make_database(), proxy))
+
+
+@contextmanager
+def deployed_postgres_slow_line(seed: int) -> Iterator[Deployment]:
+    """A new server whose workers are behind a slow line."""
+    with (
+        PostgresServer(profile=DURABLE) as server,
+        FaultProxy(server.address, seed=seed, wire=PostgresWire) as proxy,
+    ):
+        plain = of_postgres(server, server.make_database())
+        stresses = {"slow_line": slow_line(proxy)}
+        url = proxy.url_for(plain.url)
+        yield _prepared(replace(plain, name="postgres-slow-line", faults={}, stresses=stresses, worker_url=url, **SLOW))
+
+
+@contextmanager
+def deployed_postgres_clock(_seed: int) -> Iterator[Deployment]:
+    """A new server with a clock of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as directory,
+        stepped(Path(directory)) as clocks,
+        PostgresServer(profile=DURABLE, prefix=clocks.server.prefix) as server,
+    ):
+        yield replace(
+            _prepared(of_postgres(server, server.make_database())),
+            name="postgres-clock",
+            heal=clocks.heal,
+            faults={},
+            stresses=clocks.stresses,
+            environment=clocks.host.environment,
+            catch_up=catch_up(clocks.all),
+        )
+
+
+@contextmanager
+def deployed_postgres_snapshot(_seed: int) -> Iterator[Deployment]:
+    """A new server on which somebody holds a snapshot, with tables that are vacuumed and analyzed often."""
+    with PostgresServer(profile=DURABLE, autovacuum_naptime="5s") as server:
+        database = server.make_database()
+        stresses = {"hold_snapshot": hold_snapshot(server, database)}
+        plain = _prepared(of_postgres(server, database))
+        yield replace(
+            plain,
+            name="postgres-snapshot",
+            faults={},
+            stresses=stresses,
+            lease="30s",
+            per_second=_BESIDE_A_SNAPSHOT,
+            spares_claims=True,
+        )
 
 
 @contextmanager

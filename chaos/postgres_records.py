@@ -7,8 +7,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from chaos.snapshot import Reading, Snapshot, place_of
+from holdfast.core.ids import claim_token
 from holdfast.core.task import State
-from holdfast.core.tokens import claim_token
 
 Ask = Callable[[str], list[tuple[Any, ...]]]
 

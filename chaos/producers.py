@@ -11,7 +11,7 @@ from typing import Final
 from chaos.journal import Journal, Order
 from chaos.tasks import DELAY_MS, QUEUES, make_app
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.producer.recorder import Prepared
+from holdfast.producer.enqueue import Prepared
 from holdfast.producer.task_type import TaskType
 
 _PRODUCERS: Final = 16
@@ -37,7 +37,6 @@ class Producers:
         self._random = Random(journal.seed)  # noqa: S311
         self._per_second = per_second
         self._next_at = 0.0
-        self._number = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Goes on until told to stop; what is under way then is finished."""
@@ -64,11 +63,8 @@ class Producers:
         return [self._new_order() for _ in range(count)]
 
     def _new_order(self) -> Order:
-        self._number += 1
         kind = self._random.choices(("plain", "slow", "flaky", "delayed"), (85, 3, 6, 6))[0]
-        order = Order(f"r{self._journal.seed}-{self._number}", self._number, self._random.choice(QUEUES), kind)
-        self._journal.orders[order.request_id] = order
-        return order
+        return self._journal.new_order(self._random.choice(QUEUES), kind)
 
     async def _send(self, orders: Sequence[Order]) -> None:
         if self._random.random() < _SHARE_OF_HASTY:
@@ -104,21 +100,12 @@ class Producers:
 
     async def _enqueue(self, orders: Sequence[Order]) -> None:
         handles = await self._app.aenqueue_many(self._prepared(order) for order in orders)
-        now = time.time()
         for order, handle in zip(orders, handles, strict=True):
-            self._acknowledge(order, handle.task_id, now)
+            self._journal.acknowledge(order, handle.task_id)
 
     async def _enqueue_blocking(self, order: Order) -> None:
         handle = await asyncio.to_thread(self._typed(order).enqueue, order.number, order.kind)
-        self._acknowledge(order, handle.task_id, time.time())
-
-    def _acknowledge(self, order: Order, task_id: str, now: float) -> None:
-        if order.task_id is None:
-            order.task_id, order.acknowledged_at = task_id, now
-            self._journal.acknowledged.append(now)
-            self._journal.note("producer", f"{order.request_id} ({order.kind}) acknowledged", task_id)
-        elif order.task_id != task_id:
-            self._journal.violated("R3 dedup", f"{order.request_id} is now {task_id}", order.task_id)
+        self._journal.acknowledge(order, handle.task_id)
 
     def _prepared(self, order: Order) -> Prepared[int]:
         return self._typed(order).prepare(order.number, order.kind)

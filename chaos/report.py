@@ -61,6 +61,7 @@ class Report:
             f"  runs          {len(self.evidence.runs):,} by {len({run.pid for run in self.evidence.runs})} processes",
             f"  stale acks    {journal.stale_tried:,} tried, {journal.stale_refused:,} refused",
             f"  outages       {_spread(gaps)} without an acknowledgement, a fault",
+            *(f"  {name:<13} {text}" for name, text in journal.figures),
         ]
 
     def outages(self) -> list[float]:

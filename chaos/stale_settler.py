@@ -16,8 +16,8 @@ from chaos.journal import Journal
 from chaos.tasks import QUEUES
 from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
+from holdfast.core.ids import fencing_token
 from holdfast.core.task import FINAL_STATES, Hold, Task
-from holdfast.core.tokens import fencing_token
 from holdfast.errors import StoreError
 from holdfast.stores.contract import MAX_BATCH, Reserve, Store
 
@@ -44,6 +44,11 @@ class StaleSettler:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._kept: list[_Old] = []
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether it has ever claimed a task, so that there is something to settle too late."""
+        return bool(self._kept)
 
     async def run(self, store: Store, stop: asyncio.Event) -> None:
         """Goes on until told to stop."""

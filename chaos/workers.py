@@ -13,9 +13,10 @@ from random import Random
 from tests.support import WorkerProcess, eventually, run_worker
 
 from chaos.complaints import complaints_in
-from chaos.tasks import QUEUES, TRACE_VARIABLE
+from chaos.faults import Deployment
+from chaos.tasks import QUEUES, QUIET_QUEUE, TRACE_VARIABLE
 
-_OPTIONS = ("--queues", ",".join(QUEUES), "--concurrency", "50", "--grace", "2s")
+_OPTIONS = ("--queues", ",".join([QUIET_QUEUE, *QUEUES]), "--grace", "2s")
 #: Longer than a lease and the time after which another process looks for claims that have run out.
 _FROZEN_SECONDS = 8.0
 
@@ -23,19 +24,31 @@ _FROZEN_SECONDS = 8.0
 class Workers:
     """Some workers on one store; a killed one is replaced."""
 
-    def __init__(self, url: str, trace: Path, stack: ExitStack, lease: str) -> None:
-        self._url = url
-        self._trace = trace
+    def __init__(self, deployment: Deployment, trace: Path, stack: ExitStack) -> None:
+        self._url = deployment.worker_url or deployment.url
+        self._env = {**deployment.environment, TRACE_VARIABLE: str(trace)}
         self._stack = stack
-        self._options = (*_OPTIONS, "--lease", lease)
+        self._options = (*_OPTIONS, "--lease", deployment.lease, "--concurrency", str(deployment.concurrency))
         self.running: list[WorkerProcess] = []
 
     def add(self) -> WorkerProcess:
         """One more."""
-        env = {TRACE_VARIABLE: str(self._trace)}
-        worker = self._stack.enter_context(run_worker("chaos.tasks:app", self._url, *self._options, env=env))
+        worker = self._stack.enter_context(run_worker("chaos.tasks:app", self._url, *self._options, env=self._env))
         self.running.append(worker)
         return worker
+
+    def begin(self, count: int) -> None:
+        """So many more, which have started when this returns."""
+        for _ in range(count):
+            self.add()
+        self.wait_until_ready()
+
+    def end(self) -> int:
+        """SIGTERM to all; returns how many there were, when they have ended."""
+        ended, self.running = self.running, []
+        for worker in ended:
+            worker.stop()
+        return len(ended)
 
     def wait_until_ready(self) -> None:
         """Returns when all have told of their start."""
@@ -71,11 +84,9 @@ def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 @contextmanager
-def running_workers(url: str, trace: Path, count: int, lease: str) -> Iterator[Workers]:
+def running_workers(deployment: Deployment, trace: Path, count: int) -> Iterator[Workers]:
     """So many workers; nothing of them outlives the block."""
     with ExitStack() as stack:
-        workers = Workers(url, trace, stack, lease)
-        for _ in range(count):
-            workers.add()
-        workers.wait_until_ready()
+        workers = Workers(deployment, trace, stack)
+        workers.begin(count)
         yield workers
