@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import socket
@@ -18,8 +19,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-#: `HOLDFAST_FULL_TESTS=1`: the whole of some tests, which takes minutes, and times that hold on a quiet machine only.
-FULL = bool(os.environ.get("HOLDFAST_FULL_TESTS"))
+#: Of child processes: they run the tree that these tests are part of, wherever `holdfast` is installed from.
+PYTHONPATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+#: Signing and encryption keys, as HOLDFAST_KEYS has them.
+KEYS = f"sign:s1={base64.b64encode(b's' * 32).decode()},encrypt:e1={base64.b64encode(b'e' * 32).decode()}"
+#: `HOLDFAST_TEST_ENCRYPTED=1`: every app of the tests signs and encrypts, in this process and in those that it starts.
+ENCRYPTED = bool(os.environ.get("HOLDFAST_TEST_ENCRYPTED"))
 _PAUSE_S = 0.01
 
 
@@ -50,7 +55,9 @@ def holdfast_command(*arguments: str) -> list[str]:
 def environment(url: str | None = None, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for a child process: ours without settings of Holdfast, then what is given."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    clean.update({"PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120", "PYTHONWARNINGS": "default"})
+    clean.update({"PYTHONPATH": PYTHONPATH, "NO_COLOR": "1", "COLUMNS": "120", "PYTHONWARNINGS": "default"})
+    if ENCRYPTED:
+        clean["HOLDFAST_KEYS"] = KEYS
     if url is not None:
         clean["HOLDFAST_URL"] = url
     clean.update(more or {})
@@ -58,12 +65,16 @@ def environment(url: str | None = None, more: Mapping[str, str] | None = None) -
 
 
 def run_holdfast(
-    *arguments: str, url: str | None = None, cwd: Path | None = None, timeout: float = 60.0
+    *arguments: str,
+    url: str | None = None,
+    cwd: Path | None = None,
+    timeout: float = 60.0,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `holdfast` with these arguments to its end and captures both of its outputs."""
     return subprocess.run(
         holdfast_command(*arguments),
-        env=environment(url),
+        env=environment(url, env),
         cwd=cwd or ROOT,
         capture_output=True,
         text=True,
@@ -165,6 +176,12 @@ def alive(pid: int) -> bool:
     return fields is not None and fields[0] != "Z"
 
 
+def processor_seconds(pid: int) -> float:
+    """What this process has used of the processors so far; 0 if it is gone."""
+    fields = _stat(pid)
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
 def _stat(pid: int) -> Sequence[str] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -176,7 +193,7 @@ def _stat(pid: int) -> Sequence[str] | None:
 def _is_worker_child(pid: int) -> bool:
     """Whether this pid is still that of a child, and not somebody else's by now."""
     try:
-        return b"holdfast.worker.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"holdfast.worker.child.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

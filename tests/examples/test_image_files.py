@@ -39,7 +39,7 @@ def test_the_worker_of_compose_can_be_scaled_and_is_called_with_options_that_exi
     worker = compose()["services"]["worker"]
     assert not {"ports", "container_name"} & worker.keys(), "two of them would be in each other's way"
     options = check_holdfast_call(worker["command"])
-    assert options["queues"] == "images"
+    assert options["queues"] is None, "it serves all queues of its app"
     assert int(worker["stop_grace_period"].rstrip("s")) * 1000 > options["grace_ms"]
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.api.setting import Client, sqlite_server
 from tests.examples.files import IMAGES, KUBERNETES, check_holdfast_call, check_page, documents
+from tests.server.setting import Client, sqlite_server
 from tests.support import eventually, free_port, run_worker
 
 README = (KUBERNETES / "README.md").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 import subprocess
@@ -15,12 +16,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.admin import tokens
-from holdfast.api.doors import make_guard
-from holdfast.api.gateway import Gateway
 from holdfast.clock import SystemClock
+from holdfast.server.auth import TokenGuard
+from holdfast.server.server import Server
 from holdfast.stores.open import open_store
-from tests.api.setting import Client, RunningServer
 from tests.examples.files import check_page
+from tests.server.setting import Client, RunningServer
 from tests.support import ROOT, environment, eventually, free_port, holdfast_command
 
 QUEUE = "errands"
@@ -56,9 +57,9 @@ class Setting(NamedTuple):
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Iterator[Setting]:
-    def make_gateway() -> Gateway:
+    def make_gateway() -> Server:
         store = open_store(f"sqlite:///{tmp_path}/tasks.db")
-        return Gateway(store, make_guard(store))
+        return Server(store, TokenGuard(store))
 
     server = RunningServer(make_gateway)
     server.start()
@@ -116,6 +117,15 @@ def working(
             process.wait()
 
 
+def test_arguments_are_found_however_they_are_written(language: str, setting: Setting, tmp_path: Path) -> None:
+    arguments = json.dumps({"other": {"name": "EVIL"}, "list": [{"name": "EVIL"}], "name": "you"}, indent=2)
+    headers = json.dumps({"a": "1", "headers": "EVIL", "name": "EVIL", "arguments": '{"name": "EVIL"}'})
+    body = f'{{"type": "{language}.greet", "arguments": {arguments}, "headers": {headers}}}'
+    task_id = setting.admin.send("POST", f"/v1/queues/{QUEUE}/tasks", body.encode()).json["task_id"]
+    with working(language, setting, tmp_path / "worker.txt"):
+        assert setting.ended(task_id)["result"] == "hello you"
+
+
 def test_a_worker_in_another_language_runs_fails_extends_and_stops(
     language: str, setting: Setting, tmp_path: Path
 ) -> None:
@@ -123,14 +133,14 @@ def test_a_worker_in_another_language_runs_fails_extends_and_stops(
     greeting = setting.enqueue(f"{language}.greet", arguments={"name": 'Zoë "Z" \\ 日本'})
     failing = setting.enqueue(f"{language}.fail", retry=twice)
     log = tmp_path / "worker.txt"
-    with working(language, setting, log) as worker:
+    with working(language, setting, log, lease="3") as worker:
         assert setting.ended(greeting)["result"] == 'hello Zoë "Z" \\ 日本'
 
         dead = setting.ended(failing)
         assert (dead["state"], dead["attempt"]) == ("dead_lettered", 2)
         assert [run["error"]["message"].strip() for run in dead["history"]] == ['this "never" works'] * 2
 
-        longer_than_a_lease = setting.ended(setting.enqueue(f"{language}.nap", arguments={"seconds": 2.2}))
+        longer_than_a_lease = setting.ended(setting.enqueue(f"{language}.nap", arguments={"seconds": 3.6}))
         assert (longer_than_a_lease["result"], longer_than_a_lease["deliveries"]) == ("rested", 1)
 
         cancelled = setting.enqueue(f"{language}.nap", arguments={"seconds": 60})
@@ -178,27 +188,29 @@ def test_workers_keep_what_they_run_while_the_gateway_is_killed_and_are_listed(t
         ]
 
 
-def test_workers_let_go_of_what_they_could_not_extend_and_hand_back_what_they_cannot_finish(tmp_path: Path) -> None:
-    with killed_gateways(tmp_path, lease="1", grace="0.2") as (setting, kill_and_restart):
-        naps = [setting.enqueue(f"{name}.nap", arguments={"seconds": 60}) for name in installed()]
-        eventually(lambda: all(setting.task(nap)["state"] == "claimed" for nap in naps), 15, "they run")
+def test_workers_let_go_of_what_they_could_not_extend(tmp_path: Path) -> None:
+    with killed_gateways(tmp_path, lease="1") as (setting, kill_and_restart):
+        # One attempt: when its lease has expired, a worker is not given it again. On a busy machine that may happen
+        # before the server is killed, so what counts is that each has begun.
+        once = {"max_attempts": 1}
+        naps = [setting.enqueue(f"{name}.nap", arguments={"seconds": 60}, retry=once) for name in installed()]
+        eventually(lambda: all(setting.task(nap)["deliveries"] == 1 for nap in naps), 15, "they run")
         later = kill_and_restart(2)  # leases
-        # None of them naps any longer, though the reaper of the new gateway has not begun.
+        # None of them naps any longer.
         for name in installed():
             greeting = later.enqueue(f"{name}.greet", arguments={"name": "you"})
             assert later.ended(greeting)["result"] == "hello you"
 
-        for nap in naps:
-            later.admin.post(f"/v1/tasks/{nap}/cancel")
-        naps = [later.enqueue(f"{name}.nap", arguments={"seconds": 60}) for name in installed()]
-        eventually(lambda: all(later.task(nap)["state"] == "claimed" for nap in naps), 15, "they run")
-        for worker in setting.workers:
-            worker.terminate()
-        assert [worker.wait(15) for worker in setting.workers] == [0 for _ in naps]
-        handed_back = [later.task(nap) for nap in naps]
-        assert [(task["state"], task["history"][-1]["outcome"]) for task in handed_back] == [
-            ("ready", "released") for _ in naps
-        ]
+
+def test_a_worker_hands_back_what_it_cannot_finish(language: str, setting: Setting, tmp_path: Path) -> None:
+    # A lease that a busy machine does not keep it from renewing: the claim must be its own to hand it back.
+    with working(language, setting, tmp_path / "worker.txt", lease="60", grace="0.2") as worker:
+        nap = setting.enqueue(f"{language}.nap", arguments={"seconds": 60})
+        eventually(lambda: setting.task(nap)["state"] == "claimed", 15, "it runs")
+        worker.terminate()
+        assert worker.wait(15) == 0
+        task = setting.task(nap)
+        assert (task["state"], [run["outcome"] for run in task["history"]]) == ("ready", ["released"])
 
 
 def installed() -> list[str]:
@@ -274,7 +286,7 @@ def answers(port: int) -> bool:
 
 @pytest.mark.parametrize("name", WORKERS)
 def test_the_workers_are_short(name: str) -> None:
-    assert len(Path(WORKERS[name][-1]).read_text(encoding="utf-8").splitlines()) < 60
+    assert len(Path(WORKERS[name][-1]).read_text(encoding="utf-8").splitlines()) < 70
 
 
 @pytest.mark.parametrize("name", WORKERS)

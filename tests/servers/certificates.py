@@ -16,8 +16,8 @@ class Certificates:
     key: Path
 
 
-def make_certificates(directory: Path) -> Certificates:
-    """New certificates for 127.0.0.1 and localhost, valid for a day."""
+def make_certificates(directory: Path, *, expired: bool = False) -> Certificates:
+    """New certificates for 127.0.0.1 and localhost, valid for a day, or until the authority was made."""
     authority, authority_key = directory / "ca.crt", directory / "ca.key"
     certificate, key, request = directory / "server.crt", directory / "server.key", directory / "server.csr"
     names = directory / "names.txt"
@@ -39,7 +39,8 @@ def make_certificates(directory: Path) -> Certificates:
     )
     _openssl("req", *new_key, "-subj", "/CN=localhost", "-keyout", key, "-out", request)
     signer: list[str | Path] = ["-CA", authority, "-CAkey", authority_key, "-CAcreateserial"]
-    _openssl("x509", "-req", "-in", request, *signer, "-days", "1", "-extfile", names, "-out", certificate)
+    days = "-1" if expired else "1"
+    _openssl("x509", "-req", "-in", request, *signer, "-days", days, "-extfile", names, "-out", certificate)
     return Certificates(authority, certificate, key)
 
 

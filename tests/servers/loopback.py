@@ -32,7 +32,9 @@ class LoopbackServer(ABC):
     passing_reasons: ClassVar[tuple[str, ...]] = ()
     process_type: ClassVar[type[ServerProcess]] = ServerProcess
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        #: The words before its command.
+        self._prefix = prefix
         self._user = server_user() if self.refuses_root else None
         self.directory = own_directory(f"holdfast-{self.kind}-", self._user)
         self.port = 0
@@ -64,7 +66,9 @@ class LoopbackServer(ABC):
         if not self.port:
             self._settle_down()
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
-        self._process = self.process_type([str(word) for word in self._command()], self._log_path, self._user)
+        self._process = self.process_type(
+            [str(word) for word in (*self._prefix, *self._command())], self._log_path, self._user
+        )
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT_S) -> Self:
         """Returns when it answers; at the first start, a port that somebody else took meanwhile is changed."""

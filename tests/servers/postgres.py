@@ -49,9 +49,10 @@ class PostgresServer(LoopbackServer):
         ask_password: bool = False,
         follows: PostgresServer | None = None,
         name: str = "standby",
+        prefix: Sequence[str] = (),
         **settings: Setting,
     ) -> None:
-        super().__init__()
+        super().__init__(prefix)
         self.name = name
         self._ask_password = ask_password
         self._follows = follows

@@ -20,7 +20,7 @@ _FIRST_HEAD: Final = struct.Struct("!II")
 _BY_ITSELF: Final = frozenset(b"ANS")
 #: Authentication, the versions of the protocol, and the beginnings of COPY: the client has something to say now.
 _CLIENT_IS_NEXT: Final = frozenset(b"RvGHW")
-_FUNCTION: Final = re.compile(rb"\b[a-z_][a-z0-9_]*\.([a-z_][a-z0-9_]*)\(")
+_FUNCTION: Final = re.compile(rb"(?:\b[a-z_][a-z0-9_]*|\"[^\"]+\")\.([a-z_][a-z0-9_]*)\(")
 _WORD: Final = re.compile(rb"\w+")
 
 

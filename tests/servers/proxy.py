@@ -1,7 +1,8 @@
 """A line to a server that loses replies, is slow, goes dead or breaks: by count or by a seed, and it counts.
 
-It reads the protocol of Redis, or that of PostgreSQL with `wire=PostgresWire`: a fault strikes one whole reply, after
-the server has carried out the request. A reply that is dropped takes its connection with it, as a broken line does; in
+It reads the protocol of Redis, that of PostgreSQL with `wire=PostgresWire`, or none with `wire=AnyWire`, which is
+enough for a slow or dead line, to an HTTP server too. A fault strikes one whole reply, after the server has carried out
+the request. A reply that is dropped takes its connection with it, as a broken line does; in
 a pipeline, the replies before it arrive and those behind it are lost too. Replies to what a client sends when it
 connects are never counted or dropped, so that even `drop_every=2` leaves a line that can be used. Connections that
 subscribe, monitor or replicate are passed through without counting.
@@ -28,6 +29,8 @@ from tests.servers.wire import Reply, Wire
 Answer = TypeVar("Answer")
 
 _CHUNK_BYTES = 65_536
+#: A narrow line passes data on in pieces of this size.
+_PIECE_BYTES = 16_384
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class LineFaults:
     torn_share: float = 0.0
     #: Every reply waits for up to so long, by the seed.
     longest_delay_ms: int = 0
+    #: How many bytes pass in a second in each direction, all connections together; 0 means as many as there are.
+    bytes_per_second: int = 0
     #: Only replies to these commands count; None means all but the handshake.
     commands: frozenset[str] | None = None
 
@@ -87,6 +92,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"fault-proxy-{self.port}", daemon=True)
         self._flowing = asyncio.Event()
+        self._up, self._down = (_Pace(self._rate, self._flowing) for _ in range(2))
 
     # -- its life -------------------------------------------------------------------------------------------
 
@@ -200,13 +206,16 @@ class FaultProxy:
             writer.transport.abort()
             return
         ends = _End(reader, writer), _End(far_reader, far_writer)
-        line = _Line(self._decide, self._flowing, self.struck, self._wire(), *ends)
+        line = _Line(self._decide, self._up, self._down, self.struck, self._wire(), *ends)
         self._lines.add(line)
         try:
             await line.carry()
         finally:
             self._lines.discard(line)
             line.ended.set()
+
+    def _rate(self) -> int:
+        return self.faults.bytes_per_second
 
     def _decide(self, command: str) -> _Fate:
         """What happens to the next reply; the one place where faults are drawn and counted."""
@@ -247,6 +256,34 @@ class _End:
     writer: asyncio.StreamWriter
 
 
+class _Pace:
+    """How fast data flows in one direction, whichever connection it is for."""
+
+    def __init__(self, rate: Callable[[], int], flowing: asyncio.Event) -> None:
+        self._rate = rate
+        self.flowing = flowing
+        self._free_at = 0.0
+
+    async def send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Writes the data, piece by piece while the line is narrow."""
+        if not self._rate():
+            await self.flowing.wait()
+            writer.write(data)
+        else:
+            for begin in range(0, len(data), _PIECE_BYTES):
+                await self._send_piece(writer, data[begin : begin + _PIECE_BYTES])
+        await writer.drain()
+
+    async def _send_piece(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
+        now = asyncio.get_running_loop().time()
+        if rate := self._rate():
+            self._free_at = max(now, self._free_at) + len(piece) / rate
+            await asyncio.sleep(self._free_at - now)
+        await self.flowing.wait()
+        writer.write(piece)
+        await writer.drain()
+
+
 class _LineBroke(Exception):
     """This line is to be closed on both sides."""
 
@@ -255,10 +292,11 @@ class _Line:
     """One connection through the proxy."""
 
     def __init__(
-        self, decide: Callable[[str], _Fate], flowing: asyncio.Event, struck: Struck, wire: Wire, near: _End, far: _End
+        self, decide: Callable[[str], _Fate], up: _Pace, down: _Pace, struck: Struck, wire: Wire, near: _End, far: _End
     ) -> None:
         self._decide = decide
-        self._flowing = flowing
+        self._up = up
+        self._down = down
         self._struck = struck
         self._wire = wire
         self._near = near
@@ -288,35 +326,33 @@ class _Line:
 
     async def _forward_requests(self) -> None:
         while data := await self._near.reader.read(_CHUNK_BYTES):
-            await self._flowing.wait()
+            await self._up.flowing.wait()
             if not self._wire.is_stream:
                 commands = self._wire.requests(data)
                 self._struck.requests += len(commands)
                 self.asked.extend(commands)
-            self._far.writer.write(data)
-            await self._far.writer.drain()
+            await self._up.send(self._far.writer, data)
 
     async def _forward_replies(self) -> None:
         with suppress(_LineBroke):
             while data := await self._far.reader.read(_CHUNK_BYTES):
-                await self._flowing.wait()
+                await self._down.flowing.wait()
                 if self._wire.is_stream:
-                    self._near.writer.write(data)
+                    await self._down.send(self._near.writer, data)
                 else:
                     await self._deliver(self._wire.replies(data))
-                await self._near.writer.drain()
 
     async def _deliver(self, replies: list[Reply]) -> None:
         for reply in replies:
             if not reply.is_answer:
-                self._near.writer.write(reply.data)
+                await self._down.send(self._near.writer, reply.data)
                 continue
             fate = self._decide(self.asked.popleft())
             if fate.delay_ms:
                 await asyncio.sleep(fate.delay_ms / 1_000)
             if fate.dropped:
                 await self._break_off(reply.data if fate.torn else b"")
-            self._near.writer.write(reply.data)
+            await self._down.send(self._near.writer, reply.data)
 
     async def _break_off(self, reply: bytes) -> None:
         self._near.writer.write(reply[: len(reply) // 2])

@@ -40,11 +40,12 @@ class RedisServer(LoopbackServer):
         tls: bool = False,
         sentinel: bool = False,
         cluster: bool = False,
+        prefix: Sequence[str] = (),
         **settings: Setting,
     ) -> None:
         self.flavour: Flavour = flavour
         self.kind = flavour
-        super().__init__()
+        super().__init__(prefix)
         self.password = password
         self.certificates: Certificates | None = None
         self.bus_port = 0

@@ -16,6 +16,11 @@ from tests.servers.replicas import Replicas
 SERVICE: Final = "holdfast"
 #: How often a Sentinel asks and tells, in ms. Left alone it looks every ten seconds, and healing takes that long.
 _OFTEN: Final = ("INFO-PERIOD", 500, "PUBLISH-PERIOD", 200)
+#: A Sentinel that was not scheduled for two seconds distrusts its clock and does nothing for as long as this, in ms.
+#: Left alone it does nothing for thirty seconds, which on a busy machine is longer than any test waits for it.
+_TILT: Final = ("TILT-PERIOD", 2_000)
+#: Two elections that fail, each with the pause that Sentinels make before the next one.
+_PROMOTION_SECONDS: Final = 60.0
 
 
 class Sentinels(ServerGroup):
@@ -57,7 +62,7 @@ class Sentinels(ServerGroup):
             sentinel.use(self._settings())
         start_together(self.sentinels)
         for sentinel in self.sentinels:
-            sentinel.command("SENTINEL", "DEBUG", *_OFTEN)
+            sentinel.command("SENTINEL", "DEBUG", *_OFTEN, *_TILT)
         return self.wait_until_whole()
 
     def _settings(self) -> Settings:
@@ -119,7 +124,7 @@ class Sentinels(ServerGroup):
         """Tells the Sentinels to promote a replica; returns the new master."""
         old = self.master
         # A Sentinel refuses right after the last failover, and while it does not see a good replica.
-        self.waited(self._asked_for_failover, 30.0, "a Sentinel begins a failover")
+        self.waited(self._asked_for_failover, _PROMOTION_SECONDS, "a Sentinel begins a failover")
         return self._wait_for_another_than(old)
 
     def _asked_for_failover(self) -> bool:
@@ -136,7 +141,7 @@ class Sentinels(ServerGroup):
             except (RedisError, OSError):
                 return None
 
-        new = self.waited(promoted, 30.0, f"the Sentinels promote another than {old}")
+        new = self.waited(promoted, _PROMOTION_SECONDS, f"the Sentinels promote another than {old}")
         assert new is not None
         return new
 

@@ -30,3 +30,21 @@ class Wire(Protocol):
     def replies(self, data: bytes) -> list[Reply]:
         """The replies that these bytes of the server complete."""
         ...
+
+
+class AnyWire:
+    """Any protocol: bytes pass as they come, and no fault that needs whole replies strikes them."""
+
+    handshake: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self) -> None:
+        self.is_stream = True
+
+    def requests(self, data: bytes) -> list[str]:
+        """None is seen."""
+        del data
+        return []
+
+    def replies(self, data: bytes) -> list[Reply]:
+        """All that comes, as it comes."""
+        return [Reply(data, is_answer=False)]
