@@ -19,8 +19,8 @@ async def count_sheep(number: int) -> str:
 
 async def watch() -> None:
     handle = await count_sheep.aenqueue(30)
-    while (task := await handle.astatus()).finished_at_ms is None:
-        print(task.state, (task.progress or b"").decode())
+    while not (task := await handle.astatus()).is_finished:
+        print(task.state, task.progress.note)
         await asyncio.sleep(0.5)
     print("result:", await handle.aresult())
     await app.aclose()

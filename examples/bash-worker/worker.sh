@@ -8,8 +8,16 @@ trap 'touch "$files/stop"; while sleep $grace && kill -0 $$; do echo released >"
 # One function a task type: JSON on stdin and stdout; a failed attempt has another exit code than 0, and stderr as its message.
 task_bash.greet() { printf '"hello %s"' "$(text name)"; }
 task_bash.fail() { echo 'this "never" works' >&2; return 3; }
-task_bash.nap() { sleep "$(sed -E 's/.*"seconds": *([0-9.]+).*/\1/')" && printf '"rested"'; }
-text() { sed -E 's/.*"'"$1"'": *"(([^"\\]|\\.)*)".*/\1/'; } # still escaped, so it fits into JSON again
+task_bash.nap() { sleep "$(member seconds)" && printf '"rested"'; }
+# Prints a member of the JSON object on stdin, as it is written there; `text` prints one without its quotes, still escaped.
+member() {
+  awk -v want="\"$1\"" 'BEGIN { RS = "\001" } { for (i = 1; i <= length($0); i++) { c = substr($0, i, 1)
+    if (c == "\"") { at = i; while (++i <= length($0) && (c = substr($0, i, 1)) != "\"") i += c == "\\"; last = substr($0, at, i - at + 1); continue }
+    depth += (c == "{" || c == "[") - (c == "}" || c == "]")
+    if ((c == "," && depth == 1 || depth == 0) && key == want) { print substr($0, from, i - from); exit }
+    if (c == ":" && depth == 1) { key = last; from = i + 1 } } }'
+}
+text() { local value; value=$(member "$1") && value=${value#*\"} && printf %s "${value%\"*}"; }
 types=$(compgen -A function task_ | sed 's/task_\(.*\)/"\1"/' | paste -sd,)
 # Prints the answer; 1: the claim is lost, 2: refused. Made again until there is one: every call may be repeated.
 call() { # path, body
@@ -52,8 +60,8 @@ while rm -f "$files"/{done,end}; [[ ! -e $files/stop ]]; do
   call reserve "$asks,\"claim_id\":\"$(od -An -N16 -tx1 /dev/urandom | tr -d ' ')\",\"fresh\":true}" >"$files/reserved" &
   finish $! || (($? > 128)) || exit 1
   task=$(<"$files/reserved"); [[ $task =~ \"task_id\":\"([0-9a-f]+)\",\"token\":\"([^\"]+)\",\"type\":\"([^\"]+)\" ]] || continue
-  id=${BASH_REMATCH[1]} token=${BASH_REMATCH[2]} type=${BASH_REMATCH[3]} given=${task#*\"arguments\":}
-  ("task_$type" <<<"${given%,\"headers\":*}" >"$files/result" 2>"$files/error" && touch "$files/done") & run=$!; echo $run >"$files/run"
+  id=${BASH_REMATCH[1]} token=${BASH_REMATCH[2]} type=${BASH_REMATCH[3]} given=$(member arguments <<<"${task#*\"tasks\":[}")
+  ("task_$type" <<<"$given" >"$files/result" 2>"$files/error" && touch "$files/done") & run=$!; echo $run >"$files/run"
   keep "$id" "$token" $run & keeper=$!
   finish $run; kill -- -$keeper 2>/dev/null; finish $keeper; settle "$id" "$token" >/dev/null
 done

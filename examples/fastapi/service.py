@@ -1,12 +1,11 @@
 """A service with routes of its own that record tasks, and the HTTP API of Holdfast under /holdfast."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, FastAPI
 
-from holdfast import Holdfast
-from holdfast.contrib.fastapi import TaskApi, lifespans, task_status
-from holdfast.core.task import Task
+from holdfast import Holdfast, TaskInfo
+from holdfast.contrib.fastapi import TaskApi, TaskRouter, lifespans, task_status
 
 app = Holdfast()  # HOLDFAST_URL, or a file in this folder
 
@@ -28,6 +27,9 @@ async def upload(name: str, width: int = 800) -> dict[str, str]:
 
 
 @service.get("/images/{task_id}")
-async def show(task: Annotated[Task, Depends(task_status(app))]) -> dict[str, Any]:
-    result = await app.handle(task.task_id, str).aresult() if task.state == "succeeded" else None
-    return {"state": task.state, "result": result}
+async def show(task: Annotated[TaskInfo, Depends(task_status(app))]) -> dict[str, str | None]:
+    return {"state": task.state, "result": task.result}
+
+
+# GET /tasks/{task_id}, GET /tasks/{task_id}/events, POST /tasks/{task_id}/cancel; name your own login here.
+service.include_router(TaskRouter(app, dependencies=[]))

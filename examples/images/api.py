@@ -70,9 +70,8 @@ async def status(task_id: str) -> Status:
     retries = max(0, task.attempt - 1)
     if task.state == "succeeded":
         return Status(task_id=task_id, status="completed", result_url=result_url, retry_count=retries)
-    if task.finished_at_ms is not None:
-        errors = [run.error.message for run in task.history if run.error is not None]
-        error_msg = errors[-1] if errors else task.reason or str(task.state)
+    if task.is_finished:
+        error_msg = task.error.message if task.error else task.reason or str(task.state)
         return Status(task_id=task_id, status="failed", error_msg=error_msg, retry_count=retries)
     return Status(task_id=task_id, status="pending", retry_count=retries)
 
