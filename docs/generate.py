@@ -13,12 +13,13 @@ from pathlib import Path
 import click
 
 from holdfast import errors
-from holdfast.api.app import ROUTES
-from holdfast.api.guard import ANYBODY_KNOWN
+from holdfast.cli.examples import EXAMPLES
 from holdfast.cli.main import main as command_line
 from holdfast.core.lifecycle import TRANSITIONS, Event
 from holdfast.core.task import FINAL_STATES, State
-from holdfast.wire.problems import KINDS
+from holdfast.server.app import ROUTES
+from holdfast.server.auth import ANYBODY_KNOWN
+from holdfast.stores.remote.problems import KINDS
 
 DOCS = Path(__file__).resolve().parent
 _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -56,12 +57,12 @@ def transition_picture() -> str:
 
 
 def error_table() -> str:
-    """Every error class with its base, its promise, and whether a repeat can help."""
+    """Every error class with its base, its meaning, and whether a retry can succeed."""
     rows = []
     for name, cls in _error_classes():
         again = "yes" if cls.retryable else "no"
         rows.append(f"| `{name}` | `{cls.__bases__[0].__name__}` | {inspect.getdoc(cls)} | {again} |")
-    return "\n".join(["| class | is a | meaning | try again? |", "|---|---|---|---|", *rows, ""])
+    return "\n".join(["| class | base | meaning | retryable |", "|---|---|---|---|", *rows, ""])
 
 
 def error_tree() -> str:
@@ -76,14 +77,14 @@ def command_reference() -> str:
 
 
 def route_table() -> str:
-    """Every address of the HTTP API that people call, who may, and what it does."""
+    """Every route of the public HTTP API, the scopes that allow it, and what it does."""
     rows = []
     for route in ROUTES:
         scopes = ", ".join(f"`{scope}`" for scope in route.rule.scopes)
-        whose = "anybody" if route.rule.public else "any token" if route.rule == ANYBODY_KNOWN else scopes
+        allowed = "no token" if route.rule.public else "any token" if route.rule == ANYBODY_KNOWN else scopes
         if route.tag != "store":
-            rows.append(f"| `{route.method} {route.path}` | {whose} | {inspect.getdoc(route.handler)} |")
-    return "\n".join(["| address | scope | what it does |", "|---|---|---|", *rows, ""])
+            rows.append(f"| `{route.method} {route.path}` | {allowed} | {inspect.getdoc(route.handler)} |")
+    return "\n".join(["| route | scope | what it does |", "|---|---|---|", *rows, ""])
 
 
 def problem_table() -> str:
@@ -93,7 +94,7 @@ def problem_table() -> str:
         cls = f"`{kind.error.__name__}`" if kind.error else ""
         again = "" if kind.retry_after is None else f"after {kind.retry_after} s"
         rows.append(f"| {kind.status} | `{kind.name}` | {kind.title} | {cls} | {again} |")
-    return "\n".join(["| status | type | meaning | in Python | repeat |", "|---|---|---|---|---|", *rows, ""])
+    return "\n".join(["| status | type | meaning | in Python | retry |", "|---|---|---|---|---|", *rows, ""])
 
 
 def _command(path: str, command: click.Command, context: click.Context) -> Iterator[str]:
@@ -105,6 +106,9 @@ def _command(path: str, command: click.Command, context: click.Context) -> Itera
         return
     usage = " ".join(command.collect_usage_pieces(context))
     yield from (f"### `{path}`", "", f"`{path} {usage}`", "", inspect.cleandoc(command.help or ""), "")
+    examples = EXAMPLES.get(path.removeprefix("holdfast "), ())
+    if examples:
+        yield from ("```text", *examples, "```", "")
     options = [option for option in command.params if isinstance(option, click.Option)]
     if options:
         yield from ("| option | what it does |", "|---|---|", *(_option(option, context) for option in options), "")
