@@ -221,7 +221,9 @@ def repeats_have_causes(evidence: Evidence) -> Iterator[Violation]:
         order = evidence.order_of(task)
         for attempt in task.history if order is None or order.kind not in _POISONS else ():
             if attempt.outcome != "succeeded" and not _is_explained(attempt, order):
-                yield Violation("R15 cause", f"claim {attempt.delivery} ended with {attempt.outcome}", task.task_id)
+                error = f": {attempt.error.type}: {attempt.error.message}" if attempt.error else ""
+                text = f"claim {attempt.delivery} ended with {attempt.outcome}{error}"
+                yield Violation("R15 cause", text, task.task_id)
 
 
 def claims_are_kept(evidence: Evidence) -> Iterator[Violation]:

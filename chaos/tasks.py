@@ -90,8 +90,12 @@ def forks(number: int, path: str, first: int, count: int) -> int:
     ]
     for child in children:
         child.start()
+    deadline = time.monotonic() + _FORK_SECONDS
     for child in children:
-        child.join(_FORK_SECONDS)
+        # Not by one `join`: it returns without an exit code if another thread, which starts a process of its own
+        # at that moment, has collected this one (CPython's `multiprocessing.process._cleanup`).
+        while child.exitcode is None and time.monotonic() < deadline:
+            child.join(0.1)
         if child.exitcode != 0:
             child.kill()
             raise RuntimeError(f"a forked process ended with {child.exitcode}")

@@ -43,7 +43,7 @@ def transport() -> Iterator[Recording]:
         sentry_sdk.init(dsn=dsn, transport=recording, release="1", default_integrations=False)
         yield recording
         sentry_sdk.get_client().close()
-        sentry_sdk.init()
+        sentry_sdk.init(default_integrations=False)  # else it patches Starlette for all tests of this process
 
 
 def run(
