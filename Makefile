@@ -13,7 +13,7 @@ TEST_PROCESSES ?= 3
 # What pytest exits with if it was given nothing to run.
 NO_TESTS := 5
 STORE ?= sqlite
-BENCH_JSON := bench-results/$(STORE)$(findstring -gateway,$(BENCH_OPTIONS)).json
+BENCH_JSON := bench-results/$(STORE)$(findstring -server,$(BENCH_OPTIONS)).json
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-all test-encrypted check mutants bench chaos fuzz format docs services install clean

@@ -61,39 +61,39 @@ def test_a_tiny_run_with_a_real_worker_writes_every_figure(tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
 
 
-GATEWAY_FIGURES = {
+SERVER_FIGURES = {
     "direct_drain",
-    "gateway_drain",
-    "gateway_drain_share",
-    *(f"gateway_enqueue_{name}" for name in ("one_sync", "one_async", "tasks", "threads", "bulk")),
-    *(f"gateway_idle_{name}" for name in ("cpu", "memory")),
-    *(f"gateway_{name}" for name in ("pickup_p50", "pickup_p99", "pickup_whole_p50", "pickup_whole_p99")),
-    *(f"gateway_due_{name}" for name in ("earliest", "p50", "p99")),
-    *(f"gateway_crowd_{name}" for name in ("cpu", "calls", "memory", "p50", "p99", "looks")),
+    "server_drain",
+    "server_drain_share",
+    *(f"server_enqueue_{name}" for name in ("one_sync", "one_async", "tasks", "threads", "bulk")),
+    *(f"server_idle_{name}" for name in ("cpu", "memory")),
+    *(f"server_{name}" for name in ("pickup_p50", "pickup_p99", "pickup_whole_p50", "pickup_whole_p99")),
+    *(f"server_due_{name}" for name in ("earliest", "p50", "p99")),
+    *(f"server_crowd_{name}" for name in ("cpu", "calls", "memory", "p50", "p99", "looks")),
 }
 
 
-def test_a_tiny_run_through_a_real_gateway_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tiny_run_through_a_real_server_writes_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = setting.Sizes(
         tasks=500, singles=10, concurrent=50, pickups=5, due=20, due_in_s=0.5, idle_s=0.1, pollers=21, poll_s=0.5
     )
     monkeypatch.setattr(setting.Sizes, "quick", classmethod(lambda cls: dataclasses.replace(tiny, crowd_s=0.5)))
     for scenario in (crowd, latency):
         monkeypatch.setattr(scenario, "_SETTLE_S", 0.1)
-    options = ["--gateway", "--quick", "--json", "--directory", str(tmp_path)]
+    options = ["--server", "--quick", "--json", "--directory", str(tmp_path)]
     result = CliRunner().invoke(command.bench, options, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     figures = {figure["name"]: figure for figure in json.loads(result.stdout)["figures"]}
-    assert set(figures) == GATEWAY_FIGURES
+    assert set(figures) == SERVER_FIGURES
     assert all(figure["value"] > 0 for figure in figures.values() if figure["unit"] == "tasks/s")
     assert {name for name, figure in figures.items() if figure["target"]} == {
-        "gateway_drain",
-        "gateway_crowd_cpu",
-        "gateway_crowd_calls",
-        "gateway_crowd_p99",
+        "server_drain",
+        "server_crowd_cpu",
+        "server_crowd_calls",
+        "server_crowd_p99",
     }
-    assert figures["gateway_crowd_looks"]["value"] >= 1  # the counters of the gateway are found
-    assert figures["gateway_crowd_memory"]["value"] > 10
+    assert figures["server_crowd_looks"]["value"] >= 1  # the counters of the server are found
+    assert figures["server_crowd_memory"]["value"] > 10
     assert not list(tmp_path.iterdir())
 
 
@@ -109,16 +109,14 @@ def test_a_user_sees_five_figures_and_a_sentence(capsys: pytest.CaptureFixture[s
 
 def test_a_crowd_that_the_system_would_not_let_in_is_refused_in_one_line() -> None:
     limit = ["sh", "-c", 'ulimit -n 500 && exec "$@"', "sh"]
-    done = subprocess.run(
-        [*limit, *holdfast_command("bench", "--gateway")], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*limit, *holdfast_command("bench", "--server")], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "holdfast: 2,000 clients need 2,200 descriptors, and 500 are allowed: raise ulimit -n\n"
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--tasks", "1"], ["--concurrency", "0"], ["--directory", "no/such/place"], ["extra"], ["--gateway", "--full"]],
+    [["--tasks", "1"], ["--concurrency", "0"], ["--directory", "no/such/place"], ["extra"], ["--server", "--full"]],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(wrong: list[str]) -> None:
     done = run_holdfast("bench", *wrong)

@@ -39,7 +39,7 @@ from holdfast.bench.setting import Setting, Sizes
 @click.option("--quick", is_flag=True, help="Run a tenth of everything: too short for a comparison.")
 @click.option("--full", is_flag=True, help="Also measure a backlog of 1,000,000 tasks; takes minutes.")
 @click.option(
-    "--gateway",
+    "--server",
     is_flag=True,
     help="Measure `holdfast server` in front of the store instead, and 2,000 clients that long-poll it.",
 )
@@ -62,7 +62,7 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
     concurrency: int,
     quick: bool,
     full: bool,
-    gateway: bool,
+    server: bool,
     directory: Path | None,
     output: Path | None,
     targets: bool,
@@ -73,8 +73,8 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
     --targets prints all of them, with the values that the project wants to reach on its own machine; the exit code is 0
     whether or not they are.
     """
-    if gateway and (full or store == "redis-cluster"):
-        raise click.UsageError("--gateway goes with neither --full nor --store redis-cluster")
+    if server and (full or store == "redis-cluster"):
+        raise click.UsageError("--server goes with neither --full nor --store redis-cluster")
     sizes = dataclasses.replace(Sizes.quick() if quick else Sizes(), concurrency=concurrency)
     if tasks is not None:
         sizes = dataclasses.replace(sizes, tasks=tasks, bare=min(tasks, sizes.bare))
@@ -82,10 +82,10 @@ def bench(  # noqa: PLR0913, PLR0917  (click hands in each option)
         tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as place,
         _own_store(store, Path(place)) if url is None else nullcontext(_Own(url)) as own,
     ):
-        report = _run(Setting(Path(place), sizes, own.url, own.described, own.beside), full=full, gateway=gateway)
+        report = _run(Setting(Path(place), sizes, own.url, own.described, own.beside), full=full, server=server)
     if output is not None:
         output.write_bytes(report.as_json())
-    _show(report, targets=targets or gateway, as_json=as_json)
+    _show(report, targets=targets or server, as_json=as_json)
 
 
 class _Own(NamedTuple):
@@ -110,10 +110,10 @@ def _own_store(store: str, place: Path) -> Iterator[_Own]:
         yield _Own(url, server.described, beside)
 
 
-def _run(setting: Setting, *, full: bool, gateway: bool) -> Report:
+def _run(setting: Setting, *, full: bool, server: bool) -> Report:
     from rich.console import Console
 
-    from holdfast.bench.runner import run, run_gateway
+    from holdfast.bench.runner import run, run_server
 
     console = Console(stderr=True)
     with console.status("") as status:
@@ -123,7 +123,7 @@ def _run(setting: Setting, *, full: bool, gateway: bool) -> Report:
             if not console.is_terminal:
                 console.print(f"{text} …")
 
-        return asyncio.run(run_gateway(setting, tell=tell) if gateway else run(setting, full=full, tell=tell))
+        return asyncio.run(run_server(setting, tell=tell) if server else run(setting, full=full, tell=tell))
 
 
 def _show(report: Report, *, targets: bool, as_json: bool) -> None:

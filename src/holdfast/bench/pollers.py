@@ -107,4 +107,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(run(msgspec.json.decode(sys.stdin.readline(), type=Crowd)))
     except* (OSError, EOFError, StoreUnavailable) as failed:
-        sys.exit(f"clients of the gateway: {failed.exceptions[0]}")
+        sys.exit(f"clients of the server: {failed.exceptions[0]}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.bench.figures import Figure, Report
-from holdfast.bench.gateways import measured_gateway
 from holdfast.bench.machine import machine, versions
+from holdfast.bench.measured_server import measured_server
 from holdfast.bench.scenarios import (
     backlog,
     bare_loop,
@@ -18,7 +18,7 @@ from holdfast.bench.scenarios import (
     latency,
     priorities,
     strangers,
-    through_gateway,
+    through_server,
 )
 from holdfast.bench.setting import Setting
 from holdfast.bench.targets import with_targets
@@ -50,25 +50,25 @@ async def run(setting: Setting, *, full: bool, tell: Tell) -> Report:
     # Last, since they leave many tasks behind.
     tell(f"high-priority tasks beside {setting.sizes.low:,} low ones")
     figures += await priorities.measure(setting)
-    tell("tasks behind those of a type that nobody knows")
+    tell("tasks behind those of a type that no worker knows")
     figures += await strangers.measure(setting)
     return _report(setting, figures, full=full)
 
 
-async def run_gateway(setting: Setting, *, tell: Tell) -> Report:
+async def run_server(setting: Setting, *, tell: Tell) -> Report:
     """Measures a server and, for comparison, a worker that uses the store directly."""
     crowd.check(setting.sizes.pollers)
-    tell(f"one worker drains {setting.sizes.tasks:,} tasks, without a gateway")
+    tell(f"one worker drains {setting.sizes.tasks:,} tasks, directly from the store")
     direct = await drain.drain(setting, "direct", setting.sizes.tasks)
-    async with measured_gateway(setting) as gateway:
-        tell("the same through a gateway")
-        figures = await through_gateway.measure_drain(gateway.setting, direct.rate)
+    async with measured_server(setting) as server:
+        tell("the same through a server")
+        figures = await through_server.measure_drain(server.setting, direct.rate)
         tell("producers enqueue through it")
-        figures += await through_gateway.measure_enqueue(gateway.setting)
+        figures += await through_server.measure_enqueue(server.setting)
         tell("an idle worker behind it: pickup, tasks due at once")
-        figures += await through_gateway.measure_latency(gateway.setting)
+        figures += await through_server.measure_latency(server.setting)
         tell(f"{setting.sizes.pollers:,} clients wait at it")
-        figures += await crowd.measure(gateway)
+        figures += await crowd.measure(server)
     return _report(setting, figures, full=False)
 
 

@@ -21,10 +21,10 @@ _EVERYWHERE: Final = {
     "promote_large_share": at_least(80),
     "reserve_delayed_share": at_least(80),
     "idle_cpu": at_most(1),
-    "gateway_drain": at_least(12_000),
-    "gateway_crowd_cpu": at_most(5),
-    "gateway_crowd_calls": at_most(50),
-    "gateway_crowd_p99": at_most(100),
+    "server_drain": at_least(12_000),
+    "server_crowd_cpu": at_most(5),
+    "server_crowd_calls": at_most(50),
+    "server_crowd_p99": at_most(100),
 }
 #: By the scheme of the store's URL.
 TARGETS: Final[Mapping[str, Mapping[str, Target]]] = {

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from holdfast.bench.figures import Figure, percentile
-from holdfast.bench.gateways import MeasuredGateway
+from holdfast.bench.measured_server import MeasuredServer
 from holdfast.bench.pollers import Crowd, Said
 from holdfast.errors import BadOption, ResultTimeout, StoreUnavailable
 from holdfast.runtime import descriptors
@@ -35,72 +35,72 @@ def check(pollers: int) -> None:
         )
 
 
-async def measure(gateway: MeasuredGateway) -> list[Figure]:
+async def measure(server: MeasuredServer) -> list[Figure]:
     """What it costs while nothing comes, and then how tasks that come one by one are picked up."""
-    async with _crowd(gateway) as received:
+    async with _crowd(server) as received:
         await asyncio.sleep(_SETTLE_S)
-        figures = await _idle(gateway, gateway.setting.sizes.crowd_s)
-        return figures + await _pickup(gateway, received)
+        figures = await _idle(server, server.setting.sizes.crowd_s)
+        return figures + await _pickup(server, received)
 
 
-def _title(gateway: MeasuredGateway) -> str:
-    return f"{gateway.setting.sizes.pollers:,} clients"
+def _title(server: MeasuredServer) -> str:
+    return f"{server.setting.sizes.pollers:,} clients"
 
 
-async def _idle(gateway: MeasuredGateway, seconds: float) -> list[Figure]:
-    calls, begin, used = await gateway.store_calls(), time.perf_counter(), gateway.process.cpu_seconds()
+async def _idle(server: MeasuredServer, seconds: float) -> list[Figure]:
+    calls, begin, used = await server.store_calls(), time.perf_counter(), server.process.cpu_seconds()
     await asyncio.sleep(seconds)
-    spent, elapsed = gateway.process.cpu_seconds() - used, time.perf_counter() - begin
-    made = sum((await gateway.store_calls()).values()) - sum(calls.values())
-    title = _title(gateway)
+    spent, elapsed = server.process.cpu_seconds() - used, time.perf_counter() - begin
+    made = sum((await server.store_calls()).values()) - sum(calls.values())
+    title = _title(server)
     return [
-        Figure("gateway_crowd_cpu", f"{title}: share of the processor", 100 * spent / elapsed, "% of a core"),
-        Figure("gateway_crowd_calls", f"{title}: calls to the store", made / elapsed, "calls/s"),
-        Figure("gateway_crowd_memory", f"{title}: memory of the gateway", gateway.process.memory_mb(), "MB"),
+        Figure("server_crowd_cpu", f"{title}: share of the processor", 100 * spent / elapsed, "% of a core"),
+        Figure("server_crowd_calls", f"{title}: calls to the store", made / elapsed, "calls/s"),
+        Figure("server_crowd_memory", f"{title}: memory of the server", server.process.memory_mb(), "MB"),
     ]
 
 
-async def _pickup(gateway: MeasuredGateway, received: dict[str, float]) -> list[Figure]:
+async def _pickup(server: MeasuredServer, received: dict[str, float]) -> list[Figure]:
     """From the call of enqueue to the moment when a client has read the task."""
     called: dict[str, float] = {}
-    looks = (await gateway.store_calls()).get("reserve", 0)
-    with gateway.setting.tasks(_SCENARIO) as (_, tasks):
+    looks = (await server.store_calls()).get("reserve", 0)
+    with server.setting.tasks(_SCENARIO) as (_, tasks):
         await tasks.noop.aenqueue(0, "opens the store")
-        for number in range(gateway.setting.sizes.pickups):
+        for number in range(server.setting.sizes.pickups):
             await asyncio.sleep(random.uniform(0.01, 0.06))  # noqa: S311
             at = time.time()
             called[(await tasks.noop.aenqueue(number, "some text")).task_id] = at
     await _until(lambda: called.keys() <= received.keys())
-    made = (await gateway.store_calls()).get("reserve", 0) - looks
-    title = _title(gateway)
+    made = (await server.store_calls()).get("reserve", 0) - looks
+    title = _title(server)
     waits = [1000 * (received[task_id] - at) for task_id, at in called.items()]
     return [
-        Figure("gateway_crowd_p50", f"{title}: enqueue call to receipt, p50", percentile(waits, 0.50), "ms"),
-        Figure("gateway_crowd_p99", f"{title}: enqueue call to receipt, p99", percentile(waits, 0.99), "ms"),
-        Figure("gateway_crowd_looks", f"{title}: reserves at the store for a task", made / (len(called) + 1), "calls"),
+        Figure("server_crowd_p50", f"{title}: enqueue call to receipt, p50", percentile(waits, 0.50), "ms"),
+        Figure("server_crowd_p99", f"{title}: enqueue call to receipt, p99", percentile(waits, 0.99), "ms"),
+        Figure("server_crowd_looks", f"{title}: reserves at the store for a task", made / (len(called) + 1), "calls"),
     ]
 
 
 @asynccontextmanager
-async def _crowd(gateway: MeasuredGateway) -> AsyncIterator[dict[str, float]]:
+async def _crowd(server: MeasuredServer) -> AsyncIterator[dict[str, float]]:
     """Clients that wait, and what they have received so far, by task and time; they are gone after the block."""
     received: dict[str, float] = {}
-    count, rest = divmod(gateway.setting.sizes.pollers, _PROCESSES)
+    count, rest = divmod(server.setting.sizes.pollers, _PROCESSES)
     async with AsyncExitStack() as stack:
         for number in range(_PROCESSES):
-            await stack.enter_async_context(_part(gateway, count + (number < rest), received))
+            await stack.enter_async_context(_part(server, count + (number < rest), received))
         yield received
 
 
 @asynccontextmanager
-async def _part(gateway: MeasuredGateway, count: int, received: dict[str, float]) -> AsyncIterator[None]:
+async def _part(server: MeasuredServer, count: int, received: dict[str, float]) -> AsyncIterator[None]:
     """One process of clients that wait."""
     crowd = Crowd(
-        port=gateway.port,
-        token=gateway.token,
-        queue=gateway.setting.queue(_SCENARIO),
+        port=server.port,
+        token=server.token,
+        queue=server.setting.queue(_SCENARIO),
         count=count,
-        poll_s=gateway.setting.sizes.poll_s,
+        poll_s=server.setting.sizes.poll_s,
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -139,7 +139,7 @@ async def _read(process: asyncio.subprocess.Process, waits: asyncio.Event, recei
 
 def _check(reading: asyncio.Task[None]) -> None:
     if reading.done():
-        raise StoreUnavailable("clients that were to wait at the gateway have ended")
+        raise StoreUnavailable("clients that were to wait at the server have ended")
 
 
 async def _until(condition: Callable[[], bool]) -> None:

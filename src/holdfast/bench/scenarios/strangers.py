@@ -25,7 +25,7 @@ async def measure(setting: Setting) -> list[Figure]:
         behind = setting.queue(scenario)
         await fill(store, behind, _STRANGERS, new_ids(), task_type=_UNKNOWN)
         beside = await _rate(store, behind)
-    title = f"behind {_STRANGERS:,} of a type that nobody knows"
+    title = f"behind {_STRANGERS:,} of a type that no worker knows"
     return [
         Figure("strangers", f"reserve + ack {title}", beside, "tasks/s"),
         Figure("strangers_share", "against none of them", 100 * beside / alone, "%"),

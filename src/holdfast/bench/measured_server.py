@@ -20,7 +20,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import StoreUnavailable
 from holdfast.observe.metrics import STORE_SECONDS
 
-_SCENARIO: Final = "gateway"
+_SCENARIO: Final = "server"
 _START_S: Final = 15.0
 _LOOK_S: Final = 5.0
 #: The loopback must not be looked for behind a proxy.
@@ -28,7 +28,7 @@ _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredGateway:
+class MeasuredServer:
     """A `holdfast server` with a token for everything."""
 
     process: MeasuredProcess
@@ -54,7 +54,7 @@ class MeasuredGateway:
                 await asyncio.sleep(0.05)
             else:
                 return
-        raise StoreUnavailable(f"the gateway did not answer within {_START_S:g} s")
+        raise StoreUnavailable(f"the server did not answer within {_START_S:g} s")
 
     def _get(self, path: str) -> str:
         request = urllib.request.Request(  # our own
@@ -66,14 +66,14 @@ class MeasuredGateway:
 
 
 @asynccontextmanager
-async def measured_gateway(setting: Setting) -> AsyncIterator[MeasuredGateway]:
+async def measured_server(setting: Setting) -> AsyncIterator[MeasuredServer]:
     """A server that answers; it is stopped after the block."""
     async with setting.store(_SCENARIO) as store:
         token = str(await tokens.create(store, ["admin"], now_ms=SystemClock().now_ms(), note="bench"))
     port = free_port()
     words = ["server", "--port", str(port)]
-    with measured(words, setting.store_url(_SCENARIO), setting.directory / "gateway.txt") as process:
+    with measured(words, setting.store_url(_SCENARIO), setting.directory / "server.txt") as process:
         behind = dataclasses.replace(setting, url=f"http://{token}@127.0.0.1:{port}", beside=None)
-        gateway = MeasuredGateway(process, port, token, behind)
-        await gateway.until_ready()
-        yield gateway
+        server = MeasuredServer(process, port, token, behind)
+        await server.until_ready()
+        yield server

@@ -17,9 +17,9 @@ async def measure_drain(setting: Setting, direct_rate: float) -> list[Figure]:
     share = 100 * drained.rate / direct_rate
     title = f"drain of {setting.sizes.tasks:,} tasks, one child"
     return [
-        Figure("direct_drain", f"no gateway: {title}", direct_rate, "tasks/s"),
+        Figure("direct_drain", f"direct: {title}", direct_rate, "tasks/s"),
         *_behind([Figure("drain", title, drained.rate, "tasks/s")]),
-        Figure("gateway_drain_share", "drain against no gateway", share, "%"),
+        Figure("server_drain_share", "share of the direct drain", share, "%"),
     ]
 
 
@@ -35,6 +35,6 @@ async def measure_latency(setting: Setting) -> list[Figure]:
 
 def _behind(figures: Iterable[Figure]) -> list[Figure]:
     return [
-        msgspec.structs.replace(figure, name=f"gateway_{figure.name}", title=f"gateway: {figure.title}")
+        msgspec.structs.replace(figure, name=f"server_{figure.name}", title=f"server: {figure.title}")
         for figure in figures
     ]
