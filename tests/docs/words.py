@@ -25,6 +25,7 @@ SOURCE: Final = ROOT / "src" / "holdfast"
 PAGES: Final = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
     *(page for folder in ("docs", "examples", "deploy") for page in sorted((ROOT / folder).rglob("*.md"))),
 ]
 #: The tables of `words.toml` that the command writes.
@@ -127,8 +128,7 @@ def sources() -> list[Path]:
 
 def counted() -> dict[str, dict[str, int]]:
     """The number of findings by table and file, without files that have none."""
-    prose = {path: len(in_page(path)) for path in PAGES if path.name == "internals.md"}
-    prose |= {path: len(in_source(path)) for path in sources()}
+    prose = {path: len(in_source(path)) for path in sources()}
     names = {path: len(in_names(path)) for path in sources()}
     return {PROSE: _by_name(prose), NAMES: _by_name(names)}
 

@@ -88,7 +88,7 @@ class Scheduler:
         except StoreUnavailable:
             if partition_of(last) == self._partition:
                 raise
-            return True  # as far as anybody can know while its partition is away
+            return True  # it cannot be known while its partition is away
         return task is not None and task.state not in FINAL_STATES
 
     async def _execute(self, store: Store, schedule: Schedule, decision: Decision, epoch: int) -> None:
@@ -111,5 +111,6 @@ class Scheduler:
 
 def _tell_skipped(schedule: Schedule) -> None:
     since = shown_time(schedule.skipped_at_ms or 0)
-    why = "its last task has not ended" if schedule.skipped_because == "overlap" else "nobody could make them in time"
+    overlap = schedule.skipped_because == "overlap"
+    why = "its last task has not ended" if overlap else "no process could make them in time"
     log.info("schedule %s: occurrences from %s on are skipped: %s", schedule.name, since, why)

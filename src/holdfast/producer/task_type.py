@@ -227,10 +227,10 @@ def declare(
 
 
 def _alone(run: RunIn | None, is_async: bool, type_name: str) -> bool:
-    usual: RunIn = "async" if is_async else "thread"
-    if run not in {None, usual, "process"}:
+    default: RunIn = "async" if is_async else "thread"
+    if run not in {None, default, "process"}:
         kind = "an `async def`" if is_async else "a `def`"
-        raise BadOption(f"run: {run!r} is refused for {type_name}, {kind}: use {usual!r} (the usual) or 'process'")
+        raise BadOption(f"run: {run!r} is refused for {type_name}, {kind}: use {default!r} (the default) or 'process'")
     return run == "process"
 
 

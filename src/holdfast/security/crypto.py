@@ -7,7 +7,7 @@ told apart by lengths, never by what stands in between.
 
     header     holdfast-signature: v1.KEY_ID.SIGNED_AT.BASE64URL(mac)     SIGNED_AT: seconds since 1970
     header     holdfast-signature: s1.KEY_ID.BASE64URL(mac)               of a schedule, with holdfast-timing
-    arguments  {"holdfast:sealed":"v1.KEY_ID.BASE64URL(nonce + ciphertext + tag)"}
+    arguments  `{"holdfast:sealed":"v1.KEY_ID.BASE64URL(nonce + ciphertext + tag)"}`
 
 A task cannot be run again by copying it. A `v1` signature is bound to the task_id, and good for tasks that are enqueued
 within an hour of it, by the store's clock; while it is, the store still knows the task_id. An `s1` signature is bound

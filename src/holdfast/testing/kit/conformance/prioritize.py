@@ -153,7 +153,7 @@ async def it_lasts(kit: Kit) -> None:
     claim = await kit.reserve_one()
     await kit.apply(lifecycle.release(claim.task_id, claim.token))
     others = await kit.enqueue(2)
-    expect("handed back", (await kit.reserve_one()).task_id, task_id)
+    expect("released", (await kit.reserve_one()).task_id, task_id)
     expect("others", await _order(kit, 5), others)
     expect("priority", (await kit.record(task_id)).priority, 7)
 

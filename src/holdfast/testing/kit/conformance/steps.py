@@ -199,7 +199,7 @@ async def counts_tell_the_step(kit: Kit) -> None:
     for queue in ("default", "empty"):
         await documents.set_step(kit.store, queue, AGED_STEP_MS)
     steps = [(entry.queue, entry.step_ms) for entry in await kit.store.counts()]
-    expect("the usual again", steps, [("default", AGED_STEP_MS)])
+    expect("the default again", steps, [("default", AGED_STEP_MS)])
 
 
 @group.case
