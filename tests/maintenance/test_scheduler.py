@@ -323,7 +323,7 @@ def test_skipped_occurrences_are_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         on_store(SqliteMemoryHarness(), case)
     assert [record.getMessage() for record in caplog.records] == [
-        f"schedule s: occurrences from {T.format(1)} on are skipped: nobody could make them in time"
+        f"schedule s: occurrences from {T.format(1)} on are skipped: no process could make them in time"
     ]
 
 
