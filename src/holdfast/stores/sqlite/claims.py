@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate, takewhile
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from holdfast.core.task import Claimed, Extension, Hold
 from holdfast.stores.contract import Reserve
 from holdfast.stores.sqlite.transaction import SQL, Transaction, headers_of, policy_of
 from holdfast.stores.sqltext import render
 
-#: SQLite takes 500 parts in one compound query; a queue with more waiting types needs a query of queries.
+#: SQLite takes 500 parts in one compound query; a claim over more types needs a query of queries.
 _MAX_PARTS = 400
+#: Of more types than this, and than tasks asked for, a claim looks only into those whose first tasks come first.
+_FEW_TYPES: Final = 100
 #: Where a row of `claimed_by_id` has what.
 _QUEUE, _RANK, _SEQ, _BYTES = 3, 12, 13, 14
 _ONE_TYPE = "SELECT rank, seq FROM tasks WHERE state = {ready} AND queue = :queue AND type = :type{n}"
@@ -57,7 +62,7 @@ def _claim_all(transaction: Transaction, request: Reserve) -> None:
 
 
 def _claim(transaction: Transaction, request: Reserve, queue: str, limit: int, epoch: int) -> int:
-    types = [name for name in _ready_types(transaction, queue) if request.types is None or name in request.types]
+    types = _types_to_claim(transaction, request.types, queue, limit)
     if not types:
         return 0
     transaction.connection.execute(
@@ -76,14 +81,36 @@ def _claim(transaction: Transaction, request: Reserve, queue: str, limit: int, e
     return transaction.connection.changes()
 
 
-def _ready_types(transaction: Transaction, queue: str) -> Iterator[str]:
+def _types_to_claim(transaction: Transaction, known: frozenset[str] | None, queue: str, limit: int) -> list[str]:
+    """The types in which the first tasks of a queue stand, of those that the worker knows."""
+    if known is None:
+        types = [name for (name,) in transaction.rows("ready_types", {"queue": queue})]
+    else:
+        types = list(_ready_types(transaction, queue, _ordered(known)))
+    most = max(limit, _FEW_TYPES)
+    if len(types) <= most:
+        return types
+    bindings = {"types": msgspec.json.encode(types).decode(), "queue": queue, "most": most}
+    return [name for (name,) in transaction.rows("first_types", bindings)]
+
+
+def _ready_types(transaction: Transaction, queue: str, known: Sequence[str]) -> Iterator[str]:
+    """Those of the known types that wait; as few steps in the index as there are types of either kind."""
     name = transaction.value("next_ready_type", (queue, ""))
-    while name is not None:
-        yield name
-        name = transaction.value("next_ready_type", (queue, name))
+    while name is not None and (place := bisect_left(known, name)) < len(known):
+        if name == known[place]:
+            yield name
+            name = transaction.value("next_ready_type", (queue, name))
+        else:
+            name = transaction.value("ready_type_from", (queue, known[place]))
 
 
-@cache
+@lru_cache(maxsize=16)
+def _ordered(types: frozenset[str]) -> Sequence[str]:
+    return sorted(types)
+
+
+@lru_cache(maxsize=32)
 def _claim_statement(types: int) -> str:
     """The claim over this many types: SQLite merges their index ranges and stops at the limit."""
     ranges = [render(_ONE_TYPE, n=str(n)) for n in range(types)]

@@ -46,6 +46,30 @@ WHERE t.queue = ? AND t.request_id = ?
 -- The next type that waits in a queue: one step in the index, however many tasks there are.
 SELECT type FROM tasks WHERE state = {ready} AND queue = ? AND type > ? ORDER BY type LIMIT 1
 
+-- name: ready_type_from
+-- The same, beginning with this one.
+SELECT type FROM tasks WHERE state = {ready} AND queue = ? AND type >= ? ORDER BY type LIMIT 1
+
+-- name: ready_types
+-- All types that wait in a queue: a step in the index for each, however many tasks there are.
+WITH RECURSIVE waiting (type) AS (
+    SELECT (SELECT type FROM tasks WHERE state = {ready} AND queue = :queue ORDER BY type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.type FROM tasks t WHERE t.state = {ready} AND t.queue = :queue AND t.type > w.type ORDER BY t.type LIMIT 1)
+    FROM waiting w WHERE w.type IS NOT NULL
+)
+SELECT type FROM waiting WHERE type IS NOT NULL
+
+-- name: first_types
+-- Of these types, those whose first tasks come first.
+SELECT first.type FROM (
+    SELECT k.value AS type, (
+        SELECT t.seq FROM tasks t WHERE t.state = {ready} AND t.queue = :queue AND t.type = k.value ORDER BY t.rank, t.seq LIMIT 1
+    ) AS seq
+    FROM json_each(:types) k
+) first CROSS JOIN tasks t ON t.seq = first.seq
+ORDER BY t.rank, t.seq LIMIT :most
+
 -- name: paused_queues
 SELECT queue FROM queues WHERE paused
 
