@@ -123,7 +123,12 @@ class ThreadExecutor(Generic[Job, Outcome]):
             del job  # nothing of the task stays alive in an idle thread
             if not self._collecting:
                 self._collecting = True
-                self._loop.call_soon_threadsafe(self._collect)
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:
+                    if not self._loop.is_closed():
+                        raise
+                    return  # the child has shut down without this run: its claim was handed back
 
     def _outcome(self, job: Job) -> Outcome:
         try:
