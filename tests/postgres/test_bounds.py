@@ -19,7 +19,7 @@ from holdfast.stores.postgres import store as store_module
 from holdfast.stores.postgres.connection import connected
 from holdfast.stores.postgres.migrate import MAX_LANES_OF_A_QUEUE
 from holdfast.stores.postgres.urls import parse_postgres_url
-from holdfast.testing.kit.kit import KEEP_NOTHING, ack, retry
+from holdfast.testing.kit.kit import KEEP_NOTHING, ack, give_up, retry
 from tests.postgres.rig import Rig
 from tests.postgres.schemas import migrate
 from tests.support import eventually
@@ -297,6 +297,24 @@ def test_request_id_that_stands_for_nothing_is_used_again(database_url: str) -> 
         assert answer.created
         [again] = await store.enqueue([rig.task(request_id="r")])
         assert (again.created, again.task_id) == (False, answer.task_id)
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_request_ids_go_with_their_tasks(database_url: str) -> None:
+    rig = Rig(database_url)
+
+    async def run() -> None:
+        store = rig.open()
+        await store.enqueue([rig.task(request_id="pruned"), rig.task(request_id="discarded")])
+        done, dead = await rig.claim(store)
+        await store.apply([ack(done), give_up(dead), lifecycle.discard(dead.task_id, "why")])
+        assert rig.ask("SELECT request_id FROM holdfast.requests") == [("pruned",)]
+        rig.clock.advance(10)
+        leader = await store.lead(MAINTENANCE, "owner", 60_000)
+        assert await store.prune(leader.epoch, KEEP_NOTHING) == 1
+        assert rig.ask("SELECT request_id FROM holdfast.requests") == []
         await store.close()
 
     asyncio.run(run())

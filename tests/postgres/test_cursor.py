@@ -123,6 +123,30 @@ def test_task_that_is_handed_back_is_seen_by_others_at_once(database_url: str) -
     asyncio.run(run())
 
 
+def test_a_claim_that_saw_the_queue_before_a_task_was_put_back_does_not_raise_the_cursor_over_it(
+    database_url: str,
+) -> None:
+    """A call reads the generation, another one puts a task back, and only then the first one raises the cursor."""
+    rig = Rig(database_url)
+    raised = "SELECT holdfast.raise_floor({}, {}, {}, {}) FROM set_config('search_path', 'holdfast', true)"
+
+    async def run() -> None:
+        store = rig.open()
+        await store.enqueue(rig.tasks(1))
+        [returned] = await rig.claim(store, 1)
+        [(lane, generation, cursor)] = rig.ask("SELECT lane, turn, floor FROM holdfast.lanes")
+        await store.apply([lifecycle.release(returned.task_id, returned.token)])
+        beyond = rig.clock.now_ms() + 60_000
+        rig.ask(raised.format(lane, generation, beyond - 30_000, beyond))
+        assert rig.ask("SELECT floor FROM holdfast.lanes") == [(cursor,)]
+        [(generation,)] = rig.ask("SELECT turn FROM holdfast.lanes")
+        rig.ask(raised.format(lane, generation, beyond - 30_000, beyond))
+        assert rig.ask("SELECT floor FROM holdfast.lanes") == [(beyond,)]
+        await store.close()
+
+    asyncio.run(run())
+
+
 def test_nothing_is_left_behind_by_many_producers_and_workers(database_url: str) -> None:
     """On the server's own clock, where transactions end in another order than they began."""
     rig = Rig(database_url)

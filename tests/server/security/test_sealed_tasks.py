@@ -275,6 +275,14 @@ def test_a_repeat_is_known_by_its_request_id_also_with_other_keys(app: Holdfast,
         _enqueue(app, "greet_in_thread", "ann", CANARY, request_id="order-1")
 
 
+def test_a_task_id_that_is_known_in_another_queue_is_a_conflict(app: Holdfast) -> None:
+    first, moved = (app.task_types["greet"].using(queue=queue).prepare("ann", CANARY) for queue in ("default", "other"))
+    moved.id = first.task_id
+    app.enqueue_many([first])
+    with pytest.raises(RequestConflict):
+        app.enqueue_many([moved])
+
+
 def test_declared_schedules_are_the_same_whoever_declares_them(app: Holdfast, url: str) -> None:
     """Otherwise each worker that starts would put its own in the place of the last one's."""
     with make_app(url, SIGNING, ENCRYPTION) as other:

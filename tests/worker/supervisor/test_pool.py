@@ -143,3 +143,12 @@ def test_an_unused_wake_up_is_passed_to_children_of_the_other_kind() -> None:
         assert (woken.sent, same.sent, other.sent, starting_up.sent) == ([], [], [Look()], [])
 
     asyncio.run(scenario())
+
+
+def test_tasks_of_children_that_the_worker_kills_at_its_end_are_released() -> None:
+    async def scenario() -> None:
+        children = FakeProcess(1), FakeProcess(2)
+        pool_of(SteppedClock(), *children).kill()
+        assert [(child.dismissed, child.killed) for child in children] == [(True, True)] * 2
+
+    asyncio.run(scenario())

@@ -149,6 +149,13 @@ async def resumed_queue_notifies(kit: Kit) -> None:
 
 
 @group.case
+async def resumed_queue_with_a_step_of_its_own_notifies(kit: Kit) -> None:
+    """The same for a queue whose settings stay: its document is replaced, not removed."""
+    await documents.set_step(kit.store, "default", 5_000)
+    await resumed_queue_notifies(kit)
+
+
+@group.case
 async def promote_notifies_again_where_tasks_wait(kit: Kit) -> None:
     """The notified worker died before it claimed: the maintenance notifies again for the task that still waits."""
     await kit.enqueue()
