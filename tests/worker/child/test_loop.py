@@ -20,6 +20,7 @@ from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
 from holdfast.testing.kit.faulty import Faults, FaultyStore
+from holdfast.worker.child.executors import ThreadExecutor
 from holdfast.worker.child.run import Run
 from holdfast.worker.child.slots import MAX_SETTLE_BYTES
 from holdfast.worker.child.watchdog import Watchdog
@@ -382,6 +383,11 @@ def test_a_run_that_hangs_after_its_function_has_returned_fails_and_frees_its_sl
         await rig.enqueue(1)
         await rig.until(State.SUCCEEDED, 1)
         Unreadable.let_go.set()  # what comes so late changes nothing
+        executor = rig._executor
+        assert isinstance(executor, ThreadExecutor)
+        async with asyncio.timeout(30):
+            while executor._busy:  # noqa: ASYNC110  (its thread needs the event loop to be open)
+                await asyncio.sleep(0.001)
         rig.fetcher.quiet()
         await working
         beside.cancel()
