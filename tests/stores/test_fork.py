@@ -101,10 +101,11 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     pool.map(enqueue_one, range(20))
 enqueue(2)
 """
-#: A task whose processes enqueue.
+#: A task whose processes enqueue, and one whose processes do its steps.
 APP = """
 import multiprocessing
-from holdfast import Holdfast
+from holdfast import Holdfast, current
+from holdfast.errors import UsageError
 
 app = Holdfast()
 
@@ -123,6 +124,24 @@ def spread(count: int) -> list[str]:
     pool.close()
     pool.join()
     return [*ids, enqueue(0)]
+
+def once(number):
+    return current().once(f"{current().task_id}/{number}", lambda: 2 * number)
+
+def write(number):
+    try:
+        with current().transaction():
+            return ""
+    except UsageError as error:
+        return str(error)
+
+@app.task
+def steps(count: int) -> list[int]:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(once, range(count))
+        (refused,) = set(pool.map(write, range(count)))
+    assert "this process was forked by the task" in refused
+    return [current().once(f"{current().task_id}/{number}", lambda: -1) for number in range(count)]
 """
 
 
@@ -206,6 +225,17 @@ def test_processes_of_a_task_enqueue(url: str, tmp_path: Path) -> None:
         ids = [task_id for handle in handles for task_id in handle.result(60)]
     assert len(ids) == len(set(ids)) == 4 * 12
     assert asyncio.run(_missing(url, ids)) == []
+
+
+def test_processes_of_a_task_do_its_steps_once(url: str, tmp_path: Path) -> None:
+    (tmp_path / "forking.py").write_text(APP)
+    with Holdfast(url) as app, run_worker("forking:app", url, cwd=tmp_path):
+        handle = app.task(name="forking.steps")(_steps).enqueue(6)
+        assert handle.result(60) == [0, 2, 4, 6, 8, 10]
+
+
+def _steps(count: int) -> list[int]:
+    raise NotImplementedError(count)
 
 
 def _spread(count: int) -> list[str]:

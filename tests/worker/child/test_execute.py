@@ -226,6 +226,9 @@ def test_a_claim_is_lost_only_if_the_supervisor_has_said_nothing_else_meanwhile(
         silent.lease_ends_ms = now_ms
         assert silent.claim_lost()
         assert context.caught_up_at_ms >= now_ms
+        context.process = (-1, 0)  # this one is a process that the task has forked: the supervisor tells it nothing
+        assert not silent.claim_lost()
+        assert lost.claim_lost()
 
     asyncio.run(scenario())
 

@@ -20,6 +20,7 @@ from holdfast.core.payload import is_sealed
 from holdfast.core.task import Claimed, LogLine, Progress
 from holdfast.errors import BadOption, ClaimLost, TimedOut, UsageError
 from holdfast.producer.task_type import TaskType
+from holdfast.runtime.forks import process
 from holdfast.runtime.interrupts import shielded
 from holdfast.security.crypto import needs_key
 from holdfast.stores.contract import Store
@@ -85,9 +86,18 @@ class RunContext:
     clock: Clock = _CLOCK
     #: Whether each run keeps the exception that it ended with: for hooks and tests, since it keeps its frames alive.
     keeps_errors: bool = False
+    #: A process that a task forks has neither the event loop of this one nor what the supervisor sends.
+    process: tuple[int, int] = field(default_factory=process)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a process that a task has forked."""
+        return self.process != process()
 
     def wait_for(self, step: Coroutine[Any, Any, T]) -> T:
         """The result of a step in the loop, for a thread; an exception from outside waits for its end."""
+        if self.forked:
+            return asyncio.run(step)
         try:
             with shielded():
                 return asyncio.run_coroutine_threadsafe(step, self.loop).result()
@@ -212,6 +222,8 @@ class Run:
             now_ms, deadline_ms = self.clock.monotonic_ms(), self.deadline_ms
             if now_ms < deadline_ms:
                 return False
+            if self.context is not None and self.context.forked:
+                return False  # not known here: what needs a claim is refused by the store
             if self.context is None or deadline_ms <= self.context.caught_up_at_ms:
                 return True
             # This process may have stood still: what was sent meanwhile has to be read before it is believed.

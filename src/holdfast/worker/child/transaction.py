@@ -109,7 +109,10 @@ class Transaction:
         return self._run.clock.monotonic_ms() < self._run.deadline_ms
 
     def _context(self) -> RunContext:
-        return self._run.require_context("transaction()")
+        context = self._run.require_context("transaction()")
+        if context.forked:
+            raise UsageError("transaction(): this process was forked by the task; write in the process that runs it")
+        return context
 
     # -- what is refused ------------------------------------------------------------------------------------
 
