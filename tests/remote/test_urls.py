@@ -44,7 +44,7 @@ def test_the_token_is_never_shown() -> None:
     [
         ("http://localhost?deadlin=5s", "unknown option 'deadlin'; there are deadline, ca"),
         ("http://localhost?deadline=1h", "deadline=1h: write a duration from 100ms to 10m"),
-        ("https://localhost?ca=x.crt", "ca=x.crt: there is no such file"),
+        ("https://localhost?ca=/x.crt", "ca=/x.crt: there is no such file"),
         (f"http://localhost?ca={__file__}", "option 'ca' needs TLS; write https://"),
         ("http://localhost:0", "a port must be a number from 1 to 65535"),
         ("http://localhost:70000", "a port must be a number from 1 to 65535"),

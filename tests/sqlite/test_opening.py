@@ -158,6 +158,32 @@ def test_the_full_path_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         resolved("sqlite:///tasks.db")
 
 
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("rediss://h?deadline=5s&ca=tls%2Fmy+ca.crt", "deadline=5s&ca={}/tls/my%20ca.crt"),
+        ("https://token@h/tasks?ca=./ca.crt", "ca={}/ca.crt"),
+        (
+            "postgresql://h/db?sslmode=verify-full&sslrootcert=a,b.crt&sslcert=../c.crt&sslkey=/etc/k&sslcrl=l&passfile=p",
+            "sslmode=verify-full&sslrootcert={0}/a%2Cb.crt&sslcert={1}/c.crt&sslkey=/etc/k&sslcrl={0}/l&passfile={0}/p",
+        ),
+        ("postgresql://h/db?sslmode=verify-full&sslrootcert=system", "sslmode=verify-full&sslrootcert=system"),
+        ("rediss://h?ca=", "ca="),
+    ],
+)
+def test_files_that_options_name_are_found_once(
+    url: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    place, _, _ = url.partition("?")
+    app = Holdfast(url)
+    monkeypatch.chdir(tmp_path)
+    assert app.url == f"{place}?{options.format(folder, tmp_path)}" == resolved(app.url)
+    assert resolved(f"{app.url},{app.url}") == f"{app.url},{app.url}"
+
+
 def test_an_app_stays_with_its_file_when_the_folder_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     here.mkdir()

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus, urlsplit
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import BadUrl
@@ -24,6 +24,8 @@ _FORMS = (
     f"write {DEFAULT_URL}, redis://localhost:6379/0, postgresql://user:password@localhost/database "
     "or https://TOKEN@holdfast.example"
 )
+#: Options that name a file, in URLs of any kind.
+_FILES = frozenset({"ca", "sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile"})
 #: A comma in front of another URL; those inside of one (the hosts of a cluster, a file name) stay.
 _BETWEEN_URLS = re.compile(r",(?=[a-z][a-z0-9+]*://)")
 #: What may stand between the two slashes and the path where no login does; PostgreSQL may leave the host out.
@@ -67,7 +69,7 @@ def _is_cut(url: str) -> bool:
 
 
 def resolved(url: str) -> str:
-    """The URL, or list of URLs, with the full path of each SQLite file: `os.chdir` later on changes nothing.
+    """The URL, or list of URLs, with the full path of each file: `os.chdir` later on changes nothing.
 
     `BadUrl` if it is of no known kind, so that a wrong URL is refused where it is written down.
     """
@@ -80,15 +82,38 @@ def _resolved_one(url: str) -> str:
         raise BadUrl(f"{redacted(url)!r} is not a store URL; {_FORMS}")
     if not rest.startswith("//"):
         raise BadUrl(f"{redacted(url)!r} is not a store URL: two slashes are missing after {scheme}:; {_FORMS}")
+    if scheme != "sqlite":
+        return _with_full_paths(url)
     parts = urlsplit(url)
     relative = parts.path[1:]
     if not url.startswith("sqlite:///") or not relative or relative.startswith("/") or parts.query or parts.fragment:
-        return url  # of another kind, in memory, absolute already, or refused when it is opened
+        return url  # in memory, absolute already, or refused when it is opened
+    return "sqlite:///" + _full_path(unquote(relative), url)
+
+
+def _with_full_paths(url: str) -> str:
+    """The URL with the full paths of the files, such as certificates, that its options name."""
+    place, _, query = url.partition("?")
+    if not query or "@" in query:
+        return url  # the latter: a password with a question mark, which is refused when it is opened
+    options: list[str] = []
+    for option in query.split("&"):
+        name, _, text = option.partition("=")
+        path = unquote_plus(text)
+        is_relative = name in _FILES and path not in {"", "system"} and not Path(path).is_absolute()
+        options.append(f"{name}={_full_path(path, url)}" if is_relative else option)
+    return f"{place}?{'&'.join(options)}"
+
+
+def _full_path(path: str, url: str) -> str:
     try:
         folder = Path.cwd()
     except FileNotFoundError:
-        raise BadUrl(f"{url!r} is in a folder that was deleted; write sqlite:////absolute/path/to/file.db") from None
-    return "sqlite:///" + quote(os.path.normpath(folder / unquote(relative)))
+        raise BadUrl(
+            f"{redacted(url)!r} names a file in a folder that was deleted; write its full path, such as "
+            "sqlite:////absolute/path/to/file.db"
+        ) from None
+    return quote(os.path.normpath(folder / path))
 
 
 def _open_one(url: str, clock: Clock | None) -> Store:
