@@ -31,4 +31,4 @@ def test_a_project_is_tested_with_the_backend_for_tests(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert "Ran 12 tests" in ended.stderr
+    assert "Ran 13 tests" in ended.stderr

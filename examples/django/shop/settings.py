@@ -31,9 +31,8 @@ TASKS = {
         "QUEUES": ["default", "mail"],
         "OPTIONS": {
             "url": os.environ.get("HOLDFAST_URL", f"sqlite:///{BASE_DIR}/tasks.db"),
-            # No confirmation of an order that was rolled back. With the store in the same PostgreSQL database as the
-            # orders, "database": "default" does it in one transaction.
-            "on_commit": True,
+            # Confirmations are enqueued after the commit of the order. With the store in the same PostgreSQL database
+            # as the orders, "database": "default" does both in one transaction.
             "retry": {"max_attempts": 5, "base": "1s"},
         },
     }

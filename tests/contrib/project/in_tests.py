@@ -43,7 +43,11 @@ class InATestCase(TestCase):  # type: ignore[misc]
             result = await task.aenqueue("shop")
             assert result.return_value == {"rows": 1, "id": result.id}
             result = await task.using(backend="after_commit").aenqueue("shop")
-            assert result.status == READY
+            assert result.return_value == {"rows": 1, "id": result.id}
+
+    def test_the_transaction_of_the_test_is_none_of_the_tested_code(self) -> None:
+        for alias in ("default", "after_commit", "joined"):
+            assert tasks.count_types.using(backend=alias).enqueue("shop").status == SUCCESSFUL
 
     def test_tasks_enqueue_tasks(self) -> None:
         assert tasks.count_by_another.enqueue("shop").return_value == 1
@@ -55,14 +59,14 @@ class InATestCase(TestCase):  # type: ignore[misc]
 
     def test_a_task_waits_for_the_commit(self) -> None:
         for alias in ("after_commit", "joined"):
-            with self.captureOnCommitCallbacks(execute=True) as callbacks:
+            with self.captureOnCommitCallbacks(execute=True) as callbacks, transaction.atomic():
                 result = tasks.count_types.using(backend=alias).enqueue("shop")
                 assert (result.status, result.enqueued_at) == (READY, None)
             assert len(callbacks) == 2
             assert (result.status, result.return_value["rows"]) == (SUCCESSFUL, 1)
 
     def test_without_a_commit_it_never_runs(self) -> None:
-        with self.captureOnCommitCallbacks() as callbacks:
+        with self.captureOnCommitCallbacks() as callbacks, transaction.atomic():
             tasks.count_types.using(backend="after_commit").enqueue("shop")
         assert callbacks
         assert run_due(task_backends["after_commit"].known.app) == []

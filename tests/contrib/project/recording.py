@@ -141,9 +141,12 @@ class Recording(Case):
 
         assert asyncio.run(main()) == (False, True)
 
-    def test_without_on_commit_a_task_is_recorded_at_once(self) -> None:
+    def test_a_task_in_a_transaction_waits_for_the_commit_unless_the_options_say_otherwise(self) -> None:
         with transaction.atomic():
-            assert self.exists(tasks.add.enqueue(1))
+            waiting = tasks.add.enqueue(1)
+            assert not self.exists(waiting)
+            assert self.exists(tasks.add.using(backend="at_once").enqueue(1))
+        assert self.exists(waiting)
 
 
 class Settings(Case):

@@ -32,6 +32,7 @@ _options = {"url": os.environ["CASE_STORE"], "retry": {"max_attempts": 2, "base"
 TASKS: dict[str, dict[str, Any]] = {
     "default": {**_BACKEND, "OPTIONS": _options},
     "after_commit": {**_BACKEND, "OPTIONS": {**_options, "on_commit": True}},
+    "at_once": {**_BACKEND, "OPTIONS": {**_options, "on_commit": False}},
 }
 if _place.scheme != "sqlite":
     TASKS["joined"] = {**_BACKEND, "OPTIONS": {**_options, "database": "default"}}

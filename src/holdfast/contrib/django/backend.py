@@ -43,11 +43,17 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
         result = new_result(task, self.alias, args, kwargs)
         call = self._call(task)
         options = self.known.options
-        if options.database is not None and _in_transaction(options.database):
+        if options.database is not None and self._in_transaction(options.database):
             return self._enqueue_within(call, result, options.database)
-        if options.on_commit and _in_transaction(DEFAULT_DB_ALIAS):
+        if options.on_commit and self._in_transaction(DEFAULT_DB_ALIAS):
             return self._enqueue_after_commit(call, result, DEFAULT_DB_ALIAS)
         return self._enqueue_now(call, result)
+
+    def _in_transaction(self, database: str) -> bool:
+        connection = connections[database]
+        # Without asking the connection, which would open one that is not needed.
+        by_hand = connection.connection is not None and not connection.autocommit
+        return bool(connection.in_atomic_block or by_hand)
 
     def _enqueue_within(self, call: TaskType[..., Any], result: Any, database: str) -> Any:
         return self._enqueue_now(call.using(transaction=connections[database]), result)
@@ -140,10 +146,3 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
                 f"TASKS[{self.alias!r}]: database: {database!r} is not a PostgreSQL database; use on_commit instead",
                 id="holdfast.E003",
             )
-
-
-def _in_transaction(database: str) -> bool:
-    connection = connections[database]
-    # Without asking the connection, which would open one that is not needed.
-    by_hand = connection.connection is not None and not connection.autocommit
-    return bool(connection.in_atomic_block or by_hand)

@@ -18,8 +18,8 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     #: The store; else HOLDFAST_URL.
     url: str | None = None
-    #: Records what a transaction of Django's default database enqueues after its commit.
-    on_commit: bool = False
+    #: Enqueues what a transaction of Django's default database enqueues after its commit; False: at once.
+    on_commit: bool = True
     #: The Django database that the store is in: what a transaction of it enqueues becomes part of it.
     database: str | None = None
     #: More modules with tasks than the `tasks` of the installed apps.

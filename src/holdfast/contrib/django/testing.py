@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import transaction
+from django.db import connections, transaction
 
 from holdfast.contrib.django.backend import HoldfastBackend
 from holdfast.contrib.django.known_tasks import KnownTasks, known_tasks
@@ -31,7 +31,7 @@ _BRIDGE = Bridge(_run_sync, _in_thread)
 
 
 class TestBackend(HoldfastBackend):
-    """Runs each task at once, or after the commit where `on_commit` or `database` say so, as a worker would run it.
+    """Runs each task at once, or in a transaction of the tested code after its commit, as a worker would run it.
 
     It takes the OPTIONS of `HoldfastBackend`, so that only BACKEND changes in the settings for tests; tasks are in
     memory, whatever `url` says. Two OPTIONS of its own: `eager` (True), and `raises` (False).
@@ -62,6 +62,13 @@ class TestBackend(HoldfastBackend):
         self._place.clear()
 
     # -- running ------------------------------------------------------------------------------------------------
+
+    def _in_transaction(self, database: str) -> bool:
+        """Leaves out the transaction in which a `TestCase` puts each test, which production does not have."""
+        connection = connections[database]
+        if not connection.in_atomic_block:
+            return super()._in_transaction(database)
+        return not all(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
 
     def _enqueue_within(self, call: TaskType[..., Any], result: Any, database: str) -> Any:
         return self._enqueue_after_commit(call, result, database)
