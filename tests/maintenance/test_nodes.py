@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import TypeVar
 
+import pytest
+
 from holdfast.admin import schedules as actions
 from holdfast.core.schedule.occurrences import shown_time
 from holdfast.core.schedule.record import Schedule
@@ -20,6 +22,7 @@ from holdfast.maintenance.service import LEADER_TTL_MS
 from holdfast.stores.contract import MAINTENANCE, Store
 from holdfast.stores.open import open_store
 from tests.maintenance.setting import all_tasks
+from tests.servers.urls import STORES
 from tests.support import WorkerProcess, eventually, run_worker
 
 T = TypeVar("T")
@@ -27,6 +30,7 @@ APP = "tests.maintenance.apps.beats:app"
 #: More rounds, for a long run: owners are killed and frozen in turn.
 ROUNDS = int(os.environ.get("SCHEDULE_ROUNDS", "1"))
 SECOND_MS = 1_000
+ON_STORES = ["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in STORES if each != "sqlite")]
 
 
 def ask(url: str, question: Callable[[Store], Awaitable[T]]) -> T:
@@ -74,6 +78,7 @@ def _occurrence_ms(task: Task) -> int:
     return round(datetime.fromisoformat(task.headers["occurrence"]).timestamp() * 1000)
 
 
+@pytest.mark.parametrize("url", ON_STORES, indirect=True)
 def test_each_occurrence_happens_once_while_owners_are_killed(url: str) -> None:
     with ExitStack() as stack:
         workers = [stack.enter_context(run_worker(APP, url)) for _ in range(3)]

@@ -36,6 +36,7 @@ def test_answers_are_lost_on_the_line_to_a_gateway(tmp_path: Path) -> None:
         checked(deployment, ["drop_replies"], tmp_path)
 
 
+@pytest.mark.long
 def test_large_tasks_come_over_a_slow_line(tmp_path: Path) -> None:
     with deployed("gateway-slow-line", SEED) as deployment:
         run_faults(deployment, ["slow_line"], seed=SEED, directory=tmp_path).check()

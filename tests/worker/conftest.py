@@ -11,15 +11,8 @@ from holdfast import Holdfast
 from tests.servers.urls import STORES, fresh_store
 from tests.worker.apps.jobs import make_app
 
-#: Tests of faults and of ends hold on every store in `make test`; of the others, `make test-all` runs those on servers.
-ON_EVERY_STORE = {
-    "test_cancelling.py",
-    "test_crashes.py",
-    "test_five_thousand.py",
-    "test_hard_limits.py",
-    "test_outage.py",
-    "test_shutdown.py",
-}
+#: Tests of crashes and outages are part of `make test` on every store; `make test-all` runs the others on servers.
+ON_EVERY_STORE = {"test_crashes.py", "test_outage.py"}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -69,12 +69,13 @@ def test_a_standby_takes_over(patroni: Deployment, tmp_path: Path) -> None:
     checked(patroni, ["switchover", "kill_leader", "cancel_waits"], tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "fault"),
     [
         ("postgres-slow-line", "slow_line"),
         ("postgres-clock", "step_clock"),
-        pytest.param("postgres-snapshot", "hold_snapshot", marks=pytest.mark.long),
+        ("postgres-snapshot", "hold_snapshot"),
     ],
 )
 def test_stresses(kind: Kind, fault: str, tmp_path: Path) -> None:

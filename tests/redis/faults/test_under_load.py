@@ -93,6 +93,7 @@ def test_a_server_without_a_disk_is_found_out(redis_server: RedisServer, tmp_pat
         report.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "fault"), [("slow-line", "slow_line"), ("clock", "step_clock")])
 def test_stresses(kind: Kind, fault: str, tmp_path: Path) -> None:
     with deployed(kind, SEED) as deployment:

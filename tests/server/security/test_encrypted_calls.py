@@ -24,7 +24,7 @@ APP = "tests.server.security.apps.sealed:app"
 ROTATED = {"s2": b"2" * 32, **SIGNING}, {"e2": b"2" * 32, **ENCRYPTION}
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in STORES if each != "sqlite")])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return fresh_store(request.param, tmp_path)
 
