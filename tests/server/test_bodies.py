@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.task import Enqueued, NewTask
-from holdfast.server import bodies, budgets
+from holdfast.server import bodies, budgets, edge
 from holdfast.server.server import ServerSettings
 from holdfast.stores.contract import Store
 from holdfast.stores.remote.limits import MAX_BODY_BYTES, SMALL_BODY_BYTES
@@ -84,7 +84,10 @@ def test_room_is_free_again_after_a_body_that_came_too_slowly(
         eventually(lambda: _taken(server) == 0, 10, "its room is free")
 
 
-def test_room_is_free_again_after_a_body_that_was_too_large(server: RunningServer) -> None:
+def test_room_is_free_again_after_a_body_that_was_too_large(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "DROP_SECONDS", 0.2)
     with _begun(server, 500_000, "/v1/tasks/x/ack") as sender:
         sender.sendall(b" " * (MAX_BODY_BYTES - 500_000 + 1))
         assert sender.recv(12) == b"HTTP/1.1 413"

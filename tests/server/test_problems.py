@@ -15,6 +15,7 @@ import pytest
 from holdfast import errors
 from holdfast.core.task import Task
 from holdfast.errors import HoldfastError
+from holdfast.server import edge
 from holdfast.server.server import ServerSettings
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
@@ -97,7 +98,8 @@ def test_a_body_of_another_kind_is_refused(client: Client) -> None:
     assert answer.status == 422
 
 
-def test_a_body_over_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_body_over_the_limit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "DROP_SECONDS", 0.2)
     settings = ServerSettings(maintenance=False, max_body_bytes=1_000, max_batch_bytes=2_000)
     with sqlite_server(tmp_path, settings) as server, socket.create_connection(("127.0.0.1", server.port)) as peer:
         peer.sendall(_HEAD + b"Content-Length: 9000000\r\n\r\n")
@@ -111,7 +113,8 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> N
         client.close()
 
 
-def test_a_chunked_body_over_the_limit_is_cut_off(tmp_path: Path) -> None:
+def test_a_chunked_body_over_the_limit_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "DROP_SECONDS", 0.2)
     settings = ServerSettings(maintenance=False, max_batch_bytes=2_000)
     with sqlite_server(tmp_path, settings) as server, socket.create_connection(("127.0.0.1", server.port)) as peer:
         peer.sendall(_HEAD + b"Transfer-Encoding: chunked\r\n\r\n800\r\n" + b" " * 0x800 + b"\r\n")
