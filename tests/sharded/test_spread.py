@@ -22,6 +22,7 @@ from holdfast.stores import documents
 from holdfast.stores.contract import Query, Reserve, Reserved, Store
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store, redacted, split_urls
+from holdfast.stores.sharded.router import MOST_QUEUES, Router
 from holdfast.stores.sharded.store import ShardedStore
 from holdfast.testing.kit.faulty import Faults, FaultyStore
 from holdfast.testing.kit.kit import Kit, ack
@@ -439,3 +440,10 @@ def test_partitions_are_stores_of_their_own(tmp_path: Path) -> None:
         assert list(await single.partitions()) == [single]
 
     asyncio.run(check())
+
+
+def test_the_places_of_made_up_queues_do_not_fill_the_memory(tmp_path: Path) -> None:
+    router = Router([open_store(f"sqlite:///{tmp_path}/{n}.db") for n in range(2)])
+    for number in range(3 * MOST_QUEUES):
+        router.place(f"made-up-{number}", None)
+    assert len(router._candidates) <= MOST_QUEUES

@@ -20,6 +20,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 #: A map that changes more often than this while one call is under way is no map.
 MOST_REFRESHES: Final = 10
+#: Queues whose partitions one process remembers: a server is asked for any that its clients make up.
+MOST_QUEUES: Final = 10_000
 #: An epoch that no leader ever has.
 NO_EPOCH: Final = -1
 _PARTITION_DIGITS = slice(12, 16)
@@ -135,6 +137,8 @@ class Router:
         """The partition for a new task."""
         candidates = self._candidates.get(queue)
         if candidates is None:
+            if len(self._candidates) >= MOST_QUEUES:
+                self._candidates.clear()
             candidates = self._candidates[queue] = (self._map or PartitionMap()).partitions(queue)
         if request_id is not None or len(candidates) == 1:
             return candidates[0]
