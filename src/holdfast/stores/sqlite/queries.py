@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -18,8 +18,17 @@ from holdfast.stores.sqltext import render
 _failure_decoder = msgspec.json.Decoder(Failure)
 #: States of which there may be millions: newest first is found sooner by walking the table from its end.
 _COMMON = frozenset({State.READY, State.SUCCEEDED, State.SCHEDULED, State.BLOCKED})
+#: Above every number of a task.
+_NEWEST: Final = 2**63 - 1
 _TASK_FIELDS = Task.__struct_fields__[:17]
 MAX_PAGE = 1_000
+#: A search looks at this many tasks at a time, so often at most; then its page ends early.
+STEP_TASKS: Final = 5_000
+STEPS: Final = 20
+#: Not by an index that fits the conditions: then all that is in it would have to be sorted, for each step again.
+_BY_NUMBER: Final = "NOT INDEXED"
+#: Tasks in a rare state are read all at once, and sorted, if they are not more than these.
+FEW_TASKS: Final = 10_000
 
 
 def get(transaction: Transaction, task_ids: Sequence[str]) -> list[Task | None]:
@@ -44,24 +53,57 @@ def _get(transaction: Transaction, task_id: str) -> Task | None:
 def find(transaction: Transaction, query: Query) -> Page:
     """One page, newest first."""
     limit = max(1, min(query.limit, MAX_PAGE))
-    conditions, bindings = _conditions(query)
-    text = " AND ".join(conditions) or "TRUE"
-    rows = _select(transaction, _index(query.states)[0], f"{text} ORDER BY t.seq DESC LIMIT ?", (*bindings, limit + 1))
-    cursor = str(rows[limit - 1][20]) if len(rows) > limit else None
+    rows, reached = _look_in_index(transaction, query, limit + 1) or _look_step_by_step(transaction, query, limit + 1)
+    if len(rows) > limit:
+        reached = rows[limit - 1][20]
+    cursor = None if reached is None else str(reached)
     return Page([_task(row) for row in rows[:limit]], cursor, [str(row[20]) for row in rows[:limit]])
+
+
+def _look_in_index(transaction: Transaction, query: Query, most: int) -> tuple[list[Any], None] | None:
+    """The tasks in states that are rare, by the index of these; None if it has none, or too many in it."""
+    hint, predicate = _index(query.states)
+    if not hint:
+        return None
+    states = _state_condition(query.states or ())
+    count = SQL["count_few"].replace("{hint}", hint).replace("{conditions}", f"{states} AND {predicate}")
+    if transaction.connection.execute(count, (FEW_TASKS + 1,)).fetchall()[0][0] > FEW_TASKS:
+        return None
+    conditions, bindings = _conditions(query)
+    if query.cursor is not None:
+        conditions.append("t.seq < ?")
+        bindings.append(_position(query.cursor))
+    return _newest(transaction, hint, [*conditions, predicate], bindings, most), None
+
+
+def _look_step_by_step(transaction: Transaction, query: Query, most: int) -> tuple[list[Any], int | None]:
+    """The tasks from the newest on, and how far the search has come if it has not come to the end."""
+    conditions, bindings = _conditions(query)
+    below = _NEWEST if query.cursor is None else _position(query.cursor)
+    if not conditions:
+        return _newest(transaction, _BY_NUMBER, ["t.seq < ?"], [below], most), None
+    rows: list[Any] = []
+    for _ in range(STEPS):
+        floor = transaction.value("step_back", (below, STEP_TASKS - 1))
+        steps = ["t.seq < ?", "t.seq >= ?", *conditions]
+        rows += _newest(transaction, _BY_NUMBER, steps, [below, floor or 0, *bindings], most - len(rows))
+        if floor is None or len(rows) == most:
+            return rows, None
+        below = floor
+    return rows, below
+
+
+def _newest(
+    transaction: Transaction, hint: str, conditions: Sequence[str], bindings: Sequence[Any], most: int
+) -> list[Any]:
+    return _select(transaction, hint, f"{' AND '.join(conditions)} ORDER BY t.seq DESC LIMIT ?", (*bindings, most))
 
 
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:
     conditions: list[str] = []
     bindings: list[Any] = []
-    if query.cursor is not None:
-        conditions.append("t.seq < ?")
-        bindings.append(_position(query.cursor))
     if query.states is not None:
-        # Literals, not parameters: only then does SQLite see that a partial index fits.
-        names = ", ".join(f"'{State(state).value}'" for state in sorted(query.states))
-        conditions.append(f"t.state IN ({names})")
-        conditions += [predicate for predicate in (_index(query.states)[1],) if predicate]
+        conditions.append(_state_condition(query.states))
     for column, value in (("queue", query.queue), ("type", query.type), ("worker_id", query.worker_id)):
         if value is not None:
             conditions.append(f"t.{column} = ?")
@@ -72,6 +114,12 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
         )
         bindings.append(query.error_type)
     return conditions, bindings
+
+
+def _state_condition(states: Iterable[State]) -> str:
+    """With literals, not parameters: only then does SQLite see that a partial index fits."""
+    names = ", ".join(f"'{State(state).value}'" for state in sorted(states))
+    return f"t.state IN ({names})"
 
 
 def _position(cursor: str) -> int:

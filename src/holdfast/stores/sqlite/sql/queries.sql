@@ -7,6 +7,13 @@ SELECT t.task_id, t.type, t.queue, t.state, t.priority, t.attempt, t.deliveries,
 FROM tasks t {hint} JOIN envelopes e USING (seq)
 WHERE {conditions}
 
+-- name: step_back
+-- Where a step of a search ends that looks at so many tasks and one.
+SELECT seq FROM tasks WHERE seq < ? ORDER BY seq DESC LIMIT 1 OFFSET ?
+
+-- name: count_few
+SELECT count(*) FROM (SELECT 1 FROM tasks t {hint} WHERE {conditions} LIMIT ?)
+
 -- name: history
 SELECT delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error
 FROM attempts WHERE seq = ? ORDER BY delivery
