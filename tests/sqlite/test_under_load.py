@@ -17,7 +17,11 @@ SEED = 7
 
 
 @pytest.mark.parametrize(
-    "faults", in_turn("kill_worker", besides=["fork_producers", "poison", "poison_exits", "step_clock"])
+    "faults",
+    [
+        *in_turn("kill_worker", besides=["fork_producers", "poison"]),
+        pytest.param(["poison_exits", "step_clock"], id="exits and clock", marks=pytest.mark.long),
+    ],
 )
 def test_a_file(faults: list[str], tmp_path: Path) -> None:
     with deployed("sqlite", SEED) as deployment:

@@ -55,6 +55,7 @@ def _plain_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_KEYS", "")
 
 
+@pytest.mark.long  # waits for two rounds of the pruner
 def test_one_app_does_not_delete_the_tasks_of_another(url: str, tmp_path: Path) -> None:
     short, long = make_apps(url)
     with short, long, run_worker(f"{MODULE}:short", url, "--queues", "short", env=PLAIN):

@@ -116,6 +116,7 @@ def test_killed_workers_write_each_row_once(bank: Bank) -> None:
     check(bank, kills, {"worker_lost", "lease_expired"})
 
 
+@pytest.mark.long
 def test_workers_that_stood_still_beyond_their_lease_write_each_row_once(bank: Bank) -> None:
     with worker(bank) as one, worker(bank) as other:
         for _ in range(FREEZES):
