@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ class Work:
 
 
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     done, value, statement = Work(), Transaction.value, claims._claim_statement
 
     def counted(self: Transaction, name: str, bindings: Any = None) -> Any:

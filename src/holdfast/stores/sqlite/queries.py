@@ -67,7 +67,8 @@ def _look_in_index(transaction: Transaction, query: Query, most: int) -> tuple[l
         return None
     states = _state_condition(query.states or ())
     count = SQL["count_few"].replace("{hint}", hint).replace("{conditions}", f"{states} AND {predicate}")
-    if transaction.connection.execute(count, (FEW_TASKS + 1,)).fetchall()[0][0] > FEW_TASKS:
+    number: Any = transaction.connection.execute(count, (FEW_TASKS + 1,)).get
+    if number > FEW_TASKS:
         return None
     conditions, bindings = _conditions(query)
     if query.cursor is not None:
