@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from holdfast.app import Holdfast
 from holdfast.core.lifecycle import Change
@@ -141,6 +141,41 @@ class ThreadExecutor(Generic[Job, Outcome]):
         while self._ended:
             self._busy -= 1
             self._finish(*self._ended.popleft())
+
+
+class MainThread:
+    """The main thread of a process whose event loop runs in another one: it runs the `def` tasks, one at a time."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    def executor(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        perform: Callable[[Job], Outcome],
+        finish: Callable[[Job, Outcome], None],
+        explain: Callable[[Job, BaseException], Outcome],
+    ) -> ThreadExecutor[Job, Outcome]:
+        """Runs jobs in the main thread, which serves one executor only; in another thread while a job hangs there."""
+        return _MainThreadExecutor(self._work, loop, perform, finish, explain)
+
+    def serve(self) -> NoReturn:
+        """Runs what is started, in the main thread, until the process ends."""
+        while True:
+            self._work.get()()
+
+
+class _MainThreadExecutor(ThreadExecutor[Job, Outcome]):
+    def __init__(self, main_thread: queue.SimpleQueue[Callable[[], object]], *parts: Any) -> None:
+        super().__init__(*parts)
+        self._main_thread = main_thread
+
+    def _add_thread(self) -> None:
+        if self._threads:
+            super()._add_thread()
+        else:
+            self._main_thread.put(self._work)
+            self._threads = 1
 
 
 # -- middleware: on the event loop, wherever the task itself runs ----------------------------------------------
@@ -286,12 +321,15 @@ def executors(
     finish: Finish,
     traced: Tracing,
     threads: Threads | None = None,
+    hook_threads: Threads | None = None,
 ) -> tuple[Starter, Starter]:
     """Where coroutines run and where functions do; inside of middleware, both begin on the event loop.
 
-    Made when the lifespan is open: that is where many set up their tracing.
+    Made when the lifespan is open: that is where many set up their tracing. Hooks run in `hook_threads`, or in
+    `threads` like functions.
     """
-    surround, finish = surrounding(app.sync_middlewares), with_hooks(app, loop, finish, threads or ThreadExecutor)
+    surround = surrounding(app.sync_middlewares)
+    finish = with_hooks(app, loop, finish, hook_threads or threads or ThreadExecutor)
     if app.middlewares:
         chain = MiddlewareChain(loop, app.middlewares, threads, surround)
         executor = LoopExecutor(loop, traced.coroutine(chain.perform), finish, unexplained)

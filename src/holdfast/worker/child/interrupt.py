@@ -17,7 +17,7 @@ import threading
 from collections.abc import Awaitable
 from threading import get_ident
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.runtime.interrupts import Cancel, this_thread
 
@@ -105,6 +105,7 @@ class Interruption:
             return
         if not self._shields:
             _raise_in(self._thread, error)
+            _wake(self._thread)
             return
         self._deferred, cancel = error, self.cancel
         if cancel is not None:
@@ -123,6 +124,27 @@ def _raise_in(thread: int, error: type[BaseException]) -> None:
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = [ctypes.c_ulong, ctypes.py_object]
 _set_async_exc.restype = ctypes.c_int
+
+
+# -- waking the main thread ------------------------------------------------------------------------------------
+
+#: Ends a system call of the main thread, so that what was sent to it is raised at once. Few programs use it, and a
+#: process that does not handle it ignores it.
+_WAKE: Final = signal.SIGURG
+
+
+def interrupt_system_calls() -> None:
+    """An interruption of the main thread, which calls this, also ends what it waits for in the kernel."""
+    signal.signal(_WAKE, _woken)
+
+
+def _woken(*_: object) -> None:
+    """Called by the interpreter, which raises here what was sent."""
+
+
+def _wake(thread: int) -> None:
+    if thread == threading.main_thread().ident and signal.getsignal(_WAKE) is _woken:
+        signal.pthread_kill(thread, _WAKE)
 
 
 # -- waiting in a task -----------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -28,8 +30,8 @@ from holdfast.stores.open import open_store, redacted
 from holdfast.worker import protocol
 from holdfast.worker.child.blocked import BlockedLoop, SlotWaits, end_hanging_process
 from holdfast.worker.child.context import set_up_logging
-from holdfast.worker.child.executors import Tracing, executors, flush_spans
-from holdfast.worker.child.interrupt import leave_signals_to_supervisor
+from holdfast.worker.child.executors import MainThread, ThreadExecutor, Tracing, executors, flush_spans
+from holdfast.worker.child.interrupt import interrupt_system_calls, leave_signals_to_supervisor
 from holdfast.worker.child.loop import LONGEST_POLL_MS, ClaimOptions, Fetcher
 from holdfast.worker.child.run import Ending, Run, RunContext
 from holdfast.worker.child.slots import EndedRuns, Slots
@@ -55,13 +57,17 @@ EXIT_S = 2.0
 class Child:
     """The parts of a child; handles the supervisor's messages."""
 
-    def __init__(self, app: Holdfast, start: protocol.Start, lease_ms: int, channel: ChildEnd) -> None:
+    def __init__(
+        self, app: Holdfast, start: protocol.Start, lease_ms: int, channel: ChildEnd, main_thread: MainThread | None
+    ) -> None:
         clock = SystemClock()
         options = start.options
         self._app = app
         self._alone = start.alone
         self._worker_id = start.worker_id
         self._loop = asyncio.get_running_loop()
+        #: Where functions run, if not in threads.
+        self._main_thread = main_thread
         self._channel = channel
         self._lease_ms = lease_ms
         self._metrics = RunMetrics.by(options, channel.send)
@@ -132,7 +138,10 @@ class Child:
     async def _work(self) -> None:
         tracing = Tracing.of(self._app, self._worker_id)
         self._context.keeps_errors = bool(self._app.failure_hooks)
-        self._loop_executor, self._thread_executor = executors(self._app, self._loop, self._slots.finish, tracing)
+        threads = None if self._main_thread is None else self._main_thread.executor
+        self._loop_executor, self._thread_executor = executors(
+            self._app, self._loop, self._slots.finish, tracing, threads=threads, hook_threads=ThreadExecutor
+        )
         beside = [asyncio.create_task(self._watchdog.run())]
         if self._metrics is not None:
             self._metrics.watch(self._slots)
@@ -269,8 +278,21 @@ def _store_of(app: Holdfast, url: str, metrics: RunMetrics | None) -> Store:
     return open_store(url) if metrics is None else metrics.observed(open_store(url))
 
 
-async def _work(app: Holdfast, start: protocol.Start, lease_ms: int, channel: ChildEnd) -> None:
-    await Child(app, start, lease_ms, channel).run()
+def _serve(
+    app: Holdfast, start: protocol.Start, lease_ms: int, channel: ChildEnd, main_thread: MainThread | None
+) -> int:
+    """Runs the event loop of this process to its end; gives the exit code."""
+
+    async def work() -> None:
+        await Child(app, start, lease_ms, channel, main_thread).run()
+
+    try:
+        # Never closed: that would wait for coroutines that go on after their cancellation.
+        asyncio.Runner(loop_factory=fastest_loop()).run(work())
+    except HoldfastError as error:
+        _send(channel, protocol.Broken(f"{type(error).__name__}: {error}"))
+        return 1
+    return 0
 
 
 def _run(channel: ChildEnd) -> int:
@@ -292,13 +314,14 @@ def _run(channel: ChildEnd) -> int:
         start = replace(start, paused=begin.paused)  # it may have changed since the child was started
     gc.freeze()  # what was imported stays: no collection needs to look at it again
     gc.set_threshold(10_000)  # a batch of runs is no reason to look for garbage
-    try:
-        # Never closed: that would wait for coroutines that go on after their cancellation.
-        asyncio.Runner(loop_factory=fastest_loop()).run(_work(app, start, hello.lease_ms, channel))
-    except HoldfastError as error:
-        _send(channel, protocol.Broken(f"{type(error).__name__}: {error}"))
-        return 1
-    return 0
+    serve = partial(_serve, app, start, hello.lease_ms, channel)
+    if not start.alone or all(each.is_async for each in _types_for(app, alone=True).values()):
+        return serve(None)
+    main_thread = MainThread()
+    interrupt_system_calls()
+    work = partial(serve, main_thread)
+    threading.Thread(target=_to_the_end, args=(work,), name="holdfast-loop", daemon=True).start()
+    return main_thread.serve()
 
 
 def _send(channel: ChildEnd, message: protocol.FromChild) -> bool:
@@ -314,9 +337,14 @@ def main() -> NoReturn:
     """Runs on the socket whose number is the first argument."""
     leave_signals_to_supervisor()
     channel = ChildEnd(socket.socket(fileno=int(sys.argv[1])))
+    _to_the_end(partial(_run, channel))
+
+
+def _to_the_end(work: Callable[[], int]) -> NoReturn:
+    """Ends this process when the work has ended, with the exit code that it gives."""
     code = 1
     try:
-        code = _run(channel)
+        code = work()
     except Exception:  # noqa: BLE001  (the supervisor starts another one)
         _log.exception("a child ends because of a bug in Holdfast")
     except BaseException as error:  # noqa: BLE001  (asyncio raises these out of the event loop)
