@@ -128,7 +128,7 @@ class ThreadExecutor(Generic[Job, Outcome]):
                 except RuntimeError:
                     if not self._loop.is_closed():
                         raise
-                    return  # the child has shut down without this run: its claim was handed back
+                    return  # the child has shut down without this run: its claim has been released
 
     def _outcome(self, job: Job) -> Outcome:
         try:
