@@ -19,7 +19,7 @@ from holdfast.core.names import check_queue
 from holdfast.core.retry import Retry, RunPolicy
 from holdfast.errors import BadName, BadOption
 from holdfast.observe.tracing import Traces, check_traces
-from holdfast.producer.enqueue import Eager, Prepared, Recorder, sealing_of
+from holdfast.producer.enqueue import Eager, Prepared, Recorder, crypto_of
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.hooks import OutgoingT, Surroundings, checked_outgoing
 from holdfast.producer.options import Options, changed
@@ -77,19 +77,19 @@ class Holdfast(Declares, Surroundings):
         self.max_payload = _checked_max_payload(max_payload)
         self.traces = check_traces(traces)
         #: How it signs and encrypts, if it does.
-        self.sealing = sealing_of(signing, encryption, self.max_payload)
+        self.crypto = crypto_of(signing, encryption, self.max_payload)
         #: What its tasks carry unless they are declared otherwise; how long they are kept rides with each of them.
         self.policy = RunPolicy(
             result_ttl_ms=duration_ms(result_ttl, "result_ttl"),
             dead_letter_ttl_ms=duration_ms(dead_letter_ttl, "dead_letter_ttl"),
         )
-        if self.sealing is not None:
+        if self.crypto is not None:
             from holdfast.core.schedule.occurrences import kept_for
             from holdfast.security.crypto import REMEMBERED_MS
 
             self.policy = kept_for(self.policy, REMEMBERED_MS)
         self._options = changed(
-            Options(policy=self.policy, sealing=self.sealing),
+            Options(policy=self.policy, crypto=self.crypto),
             queue=queue,
             retry=retry,
             timeout=timeout,
@@ -101,7 +101,7 @@ class Holdfast(Declares, Surroundings):
         self._queues: set[str] = set()
         self._stores = PerProcess(functools.partial(open_store, self.url))
         self._portal = Portal(functools.partial(_close, self._stores))
-        self._link = Link(self._stores.get, self._portal, self.sealing)
+        self._link = Link(self._stores.get, self._portal, self.crypto)
         #: The time of its tasks; a test may redirect it.
         self.clock: Clock = SystemClock()
         self._ids = IdSource(self.clock.now_ms, os.urandom)
@@ -337,8 +337,8 @@ class Holdfast(Declares, Surroundings):
         self.url, self.clock, self._recorder.eager = url, clock, eager
         self._ids.use_clock(clock.now_ms)
         self._link.waits = isinstance(clock, SystemClock)
-        if self.sealing is not None:
-            self.sealing.now_ms = clock.now_ms
+        if self.crypto is not None:
+            self.crypto.now_ms = clock.now_ms
 
     def watch_waits(self, noticed: Callable[[Task], None]) -> None:
         """Has this called with each task that a caller has waited for some seconds, again and again: for workers."""

@@ -90,8 +90,8 @@ def test_a_search_ends_at_its_limit_and_goes_on_from_there(cli: CommandLine) -> 
 
 
 def test_encrypted_arguments_are_counted_not_compared(cli: CommandLine) -> None:
-    cli.enqueue(payload=b'{"holdfast:sealed":"v1.k.abc"}')
-    assert (found(cli, Filter(args={"holdfast:sealed": "v1.k.abc"})).encrypted) == 1
+    cli.enqueue(payload=b'{"holdfast:encrypted":"v1.k.abc"}')
+    assert (found(cli, Filter(args={"holdfast:encrypted": "v1.k.abc"})).encrypted) == 1
 
 
 # -- ids by their beginning ----------------------------------------------------------------------------------

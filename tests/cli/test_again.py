@@ -15,7 +15,7 @@ from holdfast.core.payload import MAX_BYTES
 from holdfast.core.retry import RunPolicy
 from holdfast.core.task import Failure
 from holdfast.errors import Refused
-from holdfast.producer.enqueue import sealing_of
+from holdfast.producer.enqueue import crypto_of
 from holdfast.stores.contract import Query, Store
 from holdfast.stores.open import open_store
 from tests.cli.conftest import CommandLine, failed, is_one_line
@@ -171,9 +171,9 @@ def test_a_protected_task_is_copied_with_its_keys(cli: CommandLine, monkeypatch:
     (again,) = cli.json("tasks", "rerun", task.task_id)
     (changed,) = cli.json("dead", "replay", task.task_id, "--set", "args.a=2")
     promote(cli)
-    sealing = sealing_of(None, None, MAX_BYTES)
-    assert sealing is not None
-    opened = {each.task_id: sealing.opened(each) for each in cli.claim(5)}
+    crypto = crypto_of(None, None, MAX_BYTES)
+    assert crypto is not None
+    opened = {each.task_id: crypto.opened(each) for each in cli.claim(5)}
     assert opened == {again["task_id"]: b'{"a":1}', changed["task_id"]: b'{"a":2}'}
 
 
@@ -187,10 +187,10 @@ def test_what_others_signed_is_not_signed_again(cli: CommandLine, monkeypatch: p
 
 def test_a_protected_task_is_not_copied_without_keys(cli: CommandLine) -> None:
     (forged,) = cli.dead_letters(headers={"holdfast-signature": "v1.k.1.abc"}, payload=b'{"a":1}')
-    (sealed,) = cli.dead_letters(payload=b'{"holdfast:sealed":"v1.k.abc"}')
+    (encrypted,) = cli.dead_letters(payload=b'{"holdfast:encrypted":"v1.k.abc"}')
     for command in (("tasks", "rerun", forged), ("dead", "replay", forged, "--set", "args.a=2")):
         assert "is signed: give --app" in is_one_line(cli.run(*command), 1)
-    assert "is encrypted: give --app" in is_one_line(cli.run("dead", "replay", sealed, "--set", "args.a=2"), 1)
+    assert "is encrypted: give --app" in is_one_line(cli.run("dead", "replay", encrypted, "--set", "args.a=2"), 1)
 
 
 # -- purge ---------------------------------------------------------------------------------------------------

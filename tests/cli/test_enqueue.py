@@ -129,7 +129,7 @@ def test_a_schedule_has_the_published_policy(published: CommandLine) -> None:
 
 def test_a_type_of_an_app_that_signs_needs_its_keys(cli: CommandLine) -> None:
     cli.announce(queues=("images",), types=("resize",))
-    cli.publish(msgspec.structs.replace(RESIZE, sealed=True))
+    cli.publish(msgspec.structs.replace(RESIZE, protected=True))
     line = is_one_line(cli.run("enqueue", "resize", "--args", '{"url": "a"}'), 2)
     assert "the app of resize signs or encrypts its arguments: use --app module:app, or set HOLDFAST_KEYS" in line
 

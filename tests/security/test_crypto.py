@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, Keys
 from holdfast.core.ids import occurrence_id
-from holdfast.core.payload import SIGNATURE_HEADER, is_sealed
+from holdfast.core.payload import SIGNATURE_HEADER, is_encrypted
 from holdfast.core.retry import DEFAULT_POLICY
 from holdfast.core.schedule import decide as rescheduling
 from holdfast.core.schedule.decide import changed_call
@@ -21,7 +21,7 @@ from holdfast.core.schedule.occurrences import shown_time, task_of_occurrence, t
 from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
 from holdfast.core.task import Claimed, NewTask, State, Task
 from holdfast.errors import BadOption, BadSchedule, NotGenuine, PayloadTooLarge, UnknownKey
-from holdfast.security.crypto import REMEMBERED_MS, SIGNED_WITHIN_MS, Sealing, shown
+from holdfast.security.crypto import REMEMBERED_MS, SIGNED_WITHIN_MS, PayloadCrypto, shown
 from holdfast.security.keys import parse_keys
 
 OLD, NEW = Keys({"old": b"o" * 32}), Keys({"new": b"n" * 32, "old": b"o" * 32})
@@ -33,8 +33,8 @@ HOUR_MS = 3_600_000
 EVERY_MINUTE = Timing(every_ms=60_000)
 
 
-def sealing(signing: Keys | None = None, encryption: Keys | None = None) -> Sealing:
-    return Sealing(signing, encryption, 10_000, os.urandom, lambda: NOW_MS)
+def crypto_with(signing: Keys | None = None, encryption: Keys | None = None) -> PayloadCrypto:
+    return PayloadCrypto(signing, encryption, 10_000, os.urandom, lambda: NOW_MS)
 
 
 def new_task(**fields: Any) -> NewTask:
@@ -62,7 +62,7 @@ def claimed(task: NewTask, **fields: Any) -> Claimed:
 
 
 def test_a_signed_task_is_opened_and_its_arguments_stay_readable() -> None:
-    signs = sealing(signing=OLD)
+    signs = crypto_with(signing=OLD)
     task = signs.task(new_task(headers={"trace": "1"}))
     assert task.payload == PAYLOAD
     assert task.headers["trace"] == "1"
@@ -88,7 +88,7 @@ def test_a_signed_task_is_opened_and_its_arguments_stay_readable() -> None:
     ids=str,
 )
 def test_what_was_changed_or_moved_is_refused(change: dict[str, Any]) -> None:
-    signs = sealing(signing=OLD)
+    signs = crypto_with(signing=OLD)
     with pytest.raises(NotGenuine, match="does not fit"):
         signs.opened(claimed(signs.task(new_task()), **change))
 
@@ -96,7 +96,7 @@ def test_what_was_changed_or_moved_is_refused(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("hours", [-2, -1.1, 1.1, 48])
 def test_a_copy_that_is_enqueued_when_the_task_is_forgotten_is_refused(hours: float) -> None:
     """A store knows a signed task for two hours after its end, at least: until then it refuses the task_id."""
-    signs = sealing(signing=OLD)
+    signs = crypto_with(signing=OLD)
     task = signs.task(new_task())
     for late_ms in (0, HOUR_MS, -HOUR_MS):
         assert signs.opened(claimed(task, created_at_ms=NOW_MS + late_ms)) == PAYLOAD
@@ -115,13 +115,13 @@ def test_signed_tasks_are_kept_for_as_long_as_their_signatures_are_good() -> Non
 # -- schedules ---------------------------------------------------------------------------------------------------
 
 
-def occurrence(signs: Sealing, occurrence_ms: int = NOW_MS, timing: Timing = EVERY_MINUTE) -> NewTask:
+def occurrence(signs: PayloadCrypto, occurrence_ms: int = NOW_MS, timing: Timing = EVERY_MINUTE) -> NewTask:
     call = signs.call(Call(type="mail", queue="out", payload=PAYLOAD), "nightly", timing)
     return task_of_occurrence(Schedule(name="nightly", timing=timing, call=call), occurrence_ms, 3)
 
 
 def test_each_occurrence_is_good_under_its_own_task_id_only() -> None:
-    signs = sealing(signing=OLD)
+    signs = crypto_with(signing=OLD)
     task = occurrence(signs)
     assert task == occurrence(signs)
     assert signs.opened(claimed(task)) == PAYLOAD
@@ -170,7 +170,7 @@ def test_only_occurrences_become_tasks_and_none_is_made_when_the_last_one_is_for
     timing: Timing, occurrences_before_now_ms: int, words: str
 ) -> None:
     """A missed occurrence is made up for if its schedule says so: the latest one, those of a window, one that waits."""
-    signs = sealing(signing=OLD)
+    signs = crypto_with(signing=OLD)
     occurrence_ms = NOW_MS - occurrences_before_now_ms
     task = made_up(occurrence(signs, timing=timing), occurrence_ms)
     if not words:
@@ -183,7 +183,7 @@ def test_only_occurrences_become_tasks_and_none_is_made_when_the_last_one_is_for
 
 
 def test_a_task_on_demand_is_signed_for_itself() -> None:
-    signs = sealing(signing=OLD, encryption=OLD)
+    signs = crypto_with(signing=OLD, encryption=OLD)
     call = signs.call(Call(type="mail", queue="out", payload=PAYLOAD, headers={"a": "b"}), "nightly", EVERY_MINUTE)
     schedule = Schedule(name="nightly", timing=EVERY_MINUTE, call=call)
     assert signs.opened_call(schedule) == Call(type="mail", queue="out", payload=PAYLOAD, headers={"a": "b"})
@@ -201,8 +201,8 @@ def test_a_task_on_demand_is_signed_for_itself() -> None:
 
 def test_unsigned_is_refused_unless_signatures_are_optional() -> None:
     with pytest.raises(NotGenuine, match="not signed"):
-        sealing(signing=OLD).opened(claimed(new_task()))
-    lenient = sealing(signing=Keys({"old": b"o" * 32}, required=False))
+        crypto_with(signing=OLD).opened(claimed(new_task()))
+    lenient = crypto_with(signing=Keys({"old": b"o" * 32}, required=False))
     assert lenient.opened(claimed(new_task())) == PAYLOAD
     with pytest.raises(NotGenuine, match="does not fit"):
         lenient.opened(claimed(new_task(headers={SIGNATURE_HEADER: "v1.old.1800000000.AAAA"})))
@@ -214,11 +214,11 @@ def test_a_signature_is_made_as_the_docs_say() -> None:
     text = b"".join(str(len(word)).encode() + b":" + word for word in words)
     mac = base64.urlsafe_b64encode(hmac.digest(b"o" * 32, text, "sha256")).rstrip(b"=").decode()
     headers = {SIGNATURE_HEADER: f"v1.old.1800000000.{mac}"}
-    assert sealing(signing=OLD).opened(claimed(new_task(headers=headers))) == PAYLOAD
+    assert crypto_with(signing=OLD).opened(claimed(new_task(headers=headers))) == PAYLOAD
 
 
 def test_the_same_bytes_of_another_division_are_another_signature() -> None:
-    signs = sealing(signing=OLD)
+    signs = crypto_with(signing=OLD)
     task = signs.task(new_task(type="ab", queue="c"))
     with pytest.raises(NotGenuine):
         signs.opened(claimed(task, type="a", queue="bc"))
@@ -228,10 +228,10 @@ def test_the_same_bytes_of_another_division_are_another_signature() -> None:
 
 
 def test_encrypted_arguments_are_json_and_tell_nothing() -> None:
-    encrypts = sealing(encryption=OLD)
+    encrypts = crypto_with(encryption=OLD)
     task = encrypts.task(new_task())
-    assert is_sealed(task.payload)
-    assert list(json.loads(task.payload)) == ["holdfast:sealed"]
+    assert is_encrypted(task.payload)
+    assert list(json.loads(task.payload)) == ["holdfast:encrypted"]
     assert b"hunter2" not in task.payload
     assert base64.b64encode(b"hunter2").rstrip(b"=") not in task.payload
     assert encrypts.opened(claimed(task)) == PAYLOAD
@@ -242,30 +242,30 @@ def test_encrypted_arguments_are_json_and_tell_nothing() -> None:
 @pytest.mark.parametrize("request_id", [None, "order-1"])
 def test_encrypted_arguments_cannot_be_moved_or_copied(change: dict[str, Any], request_id: str | None) -> None:
     """They are signed too, by a key that is derived from that of the encryption."""
-    encrypts = sealing(encryption=OLD)
+    encrypts = crypto_with(encryption=OLD)
     task = encrypts.task(new_task(request_id=request_id))
     with pytest.raises(NotGenuine, match="changed, copied or moved"):
         encrypts.opened(claimed(task, **change))
     with pytest.raises(NotGenuine, match="not signed"):
         encrypts.opened(claimed(task, headers={}))
     with pytest.raises(NotGenuine, match="does not fit"):
-        encrypts.opened(claimed(sealing(OLD, OLD).task(new_task())))
+        encrypts.opened(claimed(crypto_with(OLD, OLD).task(new_task())))
 
 
 def test_encrypted_arguments_are_good_for_their_type_and_queue_only() -> None:
     """Also for somebody who has the key for signatures and not the one for encryption."""
-    both = sealing(NEW, OLD)
+    both = crypto_with(NEW, OLD)
     task = both.task(new_task())
     for place in ({"queue": "elsewhere"}, {"type": "mail.all"}):
-        moved = sealing(NEW).task(new_task(payload=task.payload, **place))
+        moved = crypto_with(NEW).task(new_task(payload=task.payload, **place))
         with pytest.raises(NotGenuine, match="changed, or moved"):
             both.opened(claimed(moved))
 
 
 def test_every_changed_byte_is_noticed() -> None:
-    encrypts = sealing(encryption=OLD)
+    encrypts = crypto_with(encryption=OLD)
     task = encrypts.task(new_task())
-    for place in range(len(b'{"holdfast:sealed":"'), len(task.payload) - 2):
+    for place in range(len(b'{"holdfast:encrypted":"'), len(task.payload) - 2):
         letter = b"A" if task.payload[place : place + 1] != b"A" else b"B"
         changed = task.payload[:place] + letter + task.payload[place + 1 :]
         with pytest.raises((NotGenuine, UnknownKey)):
@@ -274,12 +274,12 @@ def test_every_changed_byte_is_noticed() -> None:
 
 def test_unencrypted_is_refused_unless_that_is_optional() -> None:
     with pytest.raises(NotGenuine, match="unencrypted"):
-        sealing(encryption=OLD).opened(claimed(new_task()))
-    assert sealing(encryption=Keys({"a": b"a" * 32}, required=False)).opened(claimed(new_task())) == PAYLOAD
+        crypto_with(encryption=OLD).opened(claimed(new_task()))
+    assert crypto_with(encryption=Keys({"a": b"a" * 32}, required=False)).opened(claimed(new_task())) == PAYLOAD
 
 
 def test_equal_arguments_look_different_unless_a_repeat_must_be_known() -> None:
-    encrypts = sealing(encryption=OLD)
+    encrypts = crypto_with(encryption=OLD)
     assert encrypts.task(new_task()).payload != encrypts.task(new_task()).payload
     first, again = (encrypts.task(new_task(request_id="order-1", task_id=number * 32)) for number in "ab")
     assert first.payload == again.payload
@@ -290,28 +290,28 @@ def test_equal_arguments_look_different_unless_a_repeat_must_be_known() -> None:
 def nonce_of(payload: bytes) -> bytes:
     """The first 12 bytes of what was encrypted."""
     (text,) = json.loads(payload).values()
-    sealed = text.rpartition(".")[2]
-    return base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))[:12]
+    encrypted = text.rpartition(".")[2]
+    return base64.urlsafe_b64decode(encrypted + "=" * (-len(encrypted) % 4))[:12]
 
 
 def test_different_data_about_the_same_thing_has_different_nonces() -> None:
     """Two messages under one nonce and key give each other away, and let anyone make up more of them."""
-    seals = sealing(encryption=NEW)
+    crypto = crypto_with(encryption=NEW)
     data = [b'{"number":1}', b'{"number":2}', b'{"number":10}']
     made = {
-        "arguments": [seals.task(new_task(request_id="r", payload=each)).payload for each in data],
-        "calls": [seals.call(Call(type="mail", payload=each), "nightly", EVERY_MINUTE).payload for each in data],
-        "results": [seals.result(claimed(new_task()), each) for each in data],
-        "memos": [seals.kept("key", each) for each in data],
+        "arguments": [crypto.task(new_task(request_id="r", payload=each)).payload for each in data],
+        "calls": [crypto.call(Call(type="mail", payload=each), "nightly", EVERY_MINUTE).payload for each in data],
+        "results": [crypto.result(claimed(new_task()), each) for each in data],
+        "memos": [crypto.kept("key", each) for each in data],
     }
     for what, payloads in made.items():
         assert len({nonce_of(payload) for payload in payloads}) == len(data), what
     # The same data twice, and only that, may look the same: that is how a repeat is known.
-    assert seals.kept("key", data[0]) == made["memos"][0]
+    assert crypto.kept("key", data[0]) == made["memos"][0]
 
 
 def test_a_result_belongs_to_its_task() -> None:
-    encrypts = sealing(encryption=OLD)
+    encrypts = crypto_with(encryption=OLD)
     run = claimed(new_task())
     result = encrypts.result(run, b'"hunter2"')
     task = Task(
@@ -334,7 +334,7 @@ def test_a_result_belongs_to_its_task() -> None:
 
 
 def test_a_kept_value_belongs_to_its_key() -> None:
-    encrypts = sealing(encryption=OLD)
+    encrypts = crypto_with(encryption=OLD)
     kept = encrypts.kept("charge-1", b"42")
     assert encrypts.opened_kept("charge-1", kept) == b"42"
     with pytest.raises(NotGenuine):
@@ -343,11 +343,11 @@ def test_a_kept_value_belongs_to_its_key() -> None:
 
 def test_what_grows_over_the_limit_is_refused_where_it_is_made() -> None:
     with pytest.raises(PayloadTooLarge, match="when encrypted"):
-        sealing(encryption=OLD).task(new_task(payload=b'{"x":"%b"}' % (b"y" * 9_900)))
+        crypto_with(encryption=OLD).task(new_task(payload=b'{"x":"%b"}' % (b"y" * 9_900)))
 
 
 def test_both_at_once() -> None:
-    both = sealing(OLD, NEW)
+    both = crypto_with(OLD, NEW)
     task = both.task(new_task())
     assert both.opened(claimed(task)) == PAYLOAD
     with pytest.raises(NotGenuine, match="signature"):
@@ -359,30 +359,30 @@ def test_both_at_once() -> None:
 
 @pytest.mark.parametrize("use", ["signing", "encryption"])
 def test_keys_are_changed_without_a_break(use: str) -> None:
-    before, after = sealing(**{use: OLD}), sealing(**{use: NEW})
+    before, after = crypto_with(**{use: OLD}), crypto_with(**{use: NEW})
     assert after.opened(claimed(before.task(new_task()))) == PAYLOAD
     with pytest.raises(UnknownKey, match="'new'; this process has old"):
         before.opened(claimed(after.task(new_task())))
 
 
 def test_a_repeat_after_a_change_of_keys_is_the_same() -> None:
-    before, after = sealing(encryption=OLD), sealing(encryption=NEW)
-    sealed = before.task(new_task(request_id="order-1"))
+    before, after = crypto_with(encryption=OLD), crypto_with(encryption=NEW)
+    encrypted = before.task(new_task(request_id="order-1"))
     known = Task(
-        task_id=sealed.task_id,
-        type=sealed.type,
-        queue=sealed.queue,
+        task_id=encrypted.task_id,
+        type=encrypted.type,
+        queue=encrypted.queue,
         state=State.READY,
         priority=0,
         attempt=0,
         deliveries=0,
         created_at_ms=0,
         run_at_ms=0,
-        payload=sealed.payload,
+        payload=encrypted.payload,
     )
     assert after.is_same(known, PAYLOAD)
     assert not after.is_same(known, b"{}")
-    assert not sealing(encryption=Keys({"third": b"t" * 32})).is_same(known, PAYLOAD)
+    assert not crypto_with(encryption=Keys({"third": b"t" * 32})).is_same(known, PAYLOAD)
 
 
 def test_keys_from_text() -> None:
@@ -400,7 +400,7 @@ def test_keys_from_text() -> None:
     [
         ("hunter2", "entry 1 is refused"),
         ("sign:hunter2", "entry 1 is refused"),
-        ("seal:a=hunter2", "entry 1 is refused"),
+        ("wrap:a=hunter2", "entry 1 is refused"),
         ("sign:a=hunter2", "not base64"),
         ("sign:a=aHVudGVyMg==", "32 bytes"),
         ("sign:a.b=" + "A" * 43 + "=", "the id 'a.b'"),
@@ -423,8 +423,8 @@ def test_keys_do_not_show_themselves() -> None:
 
 
 @pytest.mark.parametrize("use", ["signing", "encryption"])
-def test_a_sealed_schedule_is_not_changed_by_those_without_keys(use: str) -> None:
-    call = sealing(**{use: OLD}).call(Call(type="mail", queue="out", payload=PAYLOAD), "nightly", EVERY_MINUTE)
+def test_a_protected_schedule_is_not_changed_by_those_without_keys(use: str) -> None:
+    call = crypto_with(**{use: OLD}).call(Call(type="mail", queue="out", payload=PAYLOAD), "nightly", EVERY_MINUTE)
     assert changed_call(call, priority=5).priority == 5
     for change in ({"queue": "other"}, {"payload": b"{}"}):
         with pytest.raises(BadSchedule, match="signed or encrypted"):

@@ -1,4 +1,4 @@
-"""The kit with signing and encryption on: whatever a store does with bytes and headers, it does with sealed ones too.
+"""The kit with signing and encryption on: a store treats encrypted bytes and headers like any others.
 
 Every eighth case of the kit; `make test-all` runs all of them.
 """
@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.lifecycle import Change, Event, Verdict
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.task import Claimed, Enqueued, NewTask, State, Task
-from holdfast.security.crypto import Sealing
+from holdfast.security.crypto import PayloadCrypto
 from holdfast.security.keys import parse_keys
 from holdfast.stores import documents
 from holdfast.stores.contract import (
@@ -56,42 +56,42 @@ class EncryptedStore(PassingStore):
     def __init__(self, inner: Store, clock: SteppedClock) -> None:
         super().__init__(inner)
         keys = parse_keys(KEYS)
-        self._sealing = Sealing(keys["sign"], keys["encrypt"], _MAX_BYTES, bytes, clock.now_ms)
+        self._crypto = PayloadCrypto(keys["sign"], keys["encrypt"], _MAX_BYTES, bytes, clock.now_ms)
 
     # -- what is given to it --------------------------------------------------------------------------------
 
     async def enqueue(self, tasks: Sequence[NewTask], *, map_version: int = 0) -> list[Enqueued]:
-        return await self.inner.enqueue([self._sealing.task(task) for task in tasks], map_version=map_version)
+        return await self.inner.enqueue([self._crypto.task(task) for task in tasks], map_version=map_version)
 
     async def put(self, write: DocumentWrite) -> DocumentResult:
-        sealed = replace(write, tasks=[self._sealing.task(task) for task in write.tasks])
+        encrypted = replace(write, tasks=[self._crypto.task(task) for task in write.tasks])
         if write.value is not None and write.kind in _SEALED:
-            sealed = replace(sealed, value=self._sealed_value(write.kind, write.name, write.value))
-        result = await self.inner.put(sealed)
+            encrypted = replace(encrypted, value=self._encrypted_value(write.kind, write.name, write.value))
+        result = await self.inner.put(encrypted)
         return replace(result, document=result.document and self._document(result.document))
 
-    def _sealed_value(self, kind: str, name: str, value: bytes) -> bytes:
+    def _encrypted_value(self, kind: str, name: str, value: bytes) -> bytes:
         if kind == documents.MEMO:
-            return self._sealing.kept(name, value)
+            return self._crypto.kept(name, value)
         schedule = documents.schedule_of(Document(kind, name, value, 1))
-        call = self._sealing.call(schedule.call, schedule.name, schedule.timing)
+        call = self._crypto.call(schedule.call, schedule.name, schedule.timing)
         return msgspec.json.encode(replace(schedule, call=call))
 
     async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
         # The sizes of the kit's cases are those of plain arguments.
         larger = replace(request, max_bytes=request.max_bytes * 3 // 2)
-        reserved = await self.inner.reserve(larger, await self._sealed(settle))
+        reserved = await self.inner.reserve(larger, await self._encrypted(settle))
         return replace(reserved, tasks=[self._claimed(task) for task in reserved.tasks])
 
     async def apply(self, changes: Sequence[Change]) -> list[Verdict]:
-        return await self.inner.apply(await self._sealed(changes))
+        return await self.inner.apply(await self._encrypted(changes))
 
-    async def _sealed(self, changes: Sequence[Change]) -> list[Change]:
+    async def _encrypted(self, changes: Sequence[Change]) -> list[Change]:
         """With results as a worker gives them, which knows the type and the queue of its task."""
         acks = [change.task_id for change in changes if change.event is Event.ACK and change.result is not None]
         known = {task.task_id: task for task in await self.inner.get(acks) if task is not None} if acks else {}
         return [
-            replace(change, result=self._sealing.result(known[change.task_id], change.result))
+            replace(change, result=self._crypto.result(known[change.task_id], change.result))
             if change.result is not None and change.task_id in known
             else change
             for change in changes
@@ -120,10 +120,10 @@ class EncryptedStore(PassingStore):
 
     def _document(self, document: Document) -> Document:
         if document.kind == documents.MEMO:
-            return replace(document, value=self._sealing.opened_kept(document.name, document.value))
+            return replace(document, value=self._crypto.opened_kept(document.name, document.value))
         if document.kind == documents.SCHEDULE:
             schedule = documents.schedule_of(document)
-            opened = replace(schedule, call=self._sealing.opened_call(schedule))
+            opened = replace(schedule, call=self._crypto.opened_call(schedule))
             return replace(document, value=msgspec.json.encode(opened))
         if document.kind == documents.DISCARD:
             discard = documents.discard_of(document)
@@ -132,12 +132,12 @@ class EncryptedStore(PassingStore):
         return document
 
     def _claimed(self, task: Claimed) -> Claimed:
-        assert is_sealed(task.payload)
-        return replace(task, payload=self._sealing.opened(task), headers=_others(task.headers))
+        assert is_encrypted(task.payload)
+        return replace(task, payload=self._crypto.opened(task), headers=_others(task.headers))
 
     def _task(self, task: Task) -> Task:
-        result = None if task.result is None else self._sealing.opened_result(task, task.result)
-        payload = self._sealing.opened_arguments(task)
+        result = None if task.result is None else self._crypto.opened_result(task, task.result)
+        payload = self._crypto.opened_arguments(task)
         return replace(task, payload=payload, result=result, headers=_others(task.headers))
 
     def _discarded(self, discard: Discard) -> bytes:
@@ -153,7 +153,7 @@ class EncryptedStore(PassingStore):
             run_at_ms=0,
             payload=discard.payload,
         )
-        return self._sealing.opened_arguments(task)
+        return self._crypto.opened_arguments(task)
 
 
 def _others(headers: dict[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from holdfast.core.task import Claimed, NewTask, State, Task
 from holdfast.producer.enqueue import Recorder
 from holdfast.producer.options import Options
 from holdfast.producer.task_type import TaskType
-from holdfast.security.crypto import Sealing
+from holdfast.security.crypto import PayloadCrypto
 from holdfast.security.keys import parse_keys
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
@@ -46,17 +46,17 @@ IDS = IdSource(SystemClock().now_ms, os.urandom)
 
 
 @functools.cache
-def sealing() -> Sealing | None:
+def crypto_in_use() -> PayloadCrypto | None:
     """How the task types of these tests sign and encrypt, if they do."""
     if not ENCRYPTED:
         return None
     keys = parse_keys(KEYS)
-    return Sealing(keys["sign"], keys["encrypt"], MAX_BYTES, os.urandom, SystemClock().now_ms)
+    return PayloadCrypto(keys["sign"], keys["encrypt"], MAX_BYTES, os.urandom, SystemClock().now_ms)
 
 
 def task_type(function: Callable[..., Any], is_async: bool = True) -> TaskType[..., Any]:
     """A task type `work` of this function, which cannot be enqueued."""
-    options = Options(sealing=sealing())
+    options = Options(crypto=crypto_in_use())
     return TaskType("work", function, is_async, ArgumentCodec(function, "work"), options, cast("Recorder", None))
 
 
@@ -72,14 +72,14 @@ def claimed(payload: bytes = b"{}", attempt: int = 1, policy: RunPolicy = DEFAUL
 def new_task(payload: bytes = b"{}", policy: RunPolicy = DEFAULT_POLICY, partition: int = 0) -> NewTask:
     """A task as a producer would record it."""
     task = NewTask(task_id=IDS.task_id(partition), type="work", queue="default", payload=payload, policy=policy)
-    seals = sealing()
-    return task if seals is None else seals.task(task)
+    crypto = crypto_in_use()
+    return task if crypto is None else crypto.task(task)
 
 
 def plain(ended: Change | Task) -> bytes | None:
     """The result of a task of this file as its function gave it, from the task or from the change that ends it."""
-    seals = sealing()
-    if seals is None or ended.result is None:
+    crypto = crypto_in_use()
+    if crypto is None or ended.result is None:
         return ended.result
     task = Task(
         task_id=ended.task_id,
@@ -92,19 +92,19 @@ def plain(ended: Change | Task) -> bytes | None:
         created_at_ms=0,
         run_at_ms=0,
     )
-    return seals.opened_result(task, ended.result)
+    return crypto.opened_result(task, ended.result)
 
 
 def plain_memo(key: str, kept: bytes | None) -> bytes | None:
     """What a step has given, from what is kept under its key."""
-    seals = sealing()
-    return kept if seals is None or kept is None else seals.opened_kept(key, kept)
+    crypto = crypto_in_use()
+    return kept if crypto is None or kept is None else crypto.opened_kept(key, kept)
 
 
 def memo(key: str, value: bytes) -> bytes:
     """What is kept under a key when a step has given this."""
-    seals = sealing()
-    return value if seals is None else seals.kept(key, value)
+    crypto = crypto_in_use()
+    return value if crypto is None else crypto.kept(key, value)
 
 
 def run_of(

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from holdfast.admin.inspect import one_task
 from holdfast.core import lifecycle, payload
-from holdfast.core.payload import SIGNATURE_HEADER, is_sealed
+from holdfast.core.payload import SIGNATURE_HEADER, is_encrypted
 from holdfast.core.schedule.occurrences import SCHEDULE_HEADER, TICK_HEADER, TIMING_HEADER
 from holdfast.core.task import FINAL_STATES, NewTask, State, Task
 from holdfast.errors import BadOption, Refused, RequestConflict
-from holdfast.security.crypto import Sealing
+from holdfast.security.crypto import PayloadCrypto
 from holdfast.stores.contract import Store
 
 #: Makes the id of a new task for a partition.
@@ -34,13 +34,13 @@ _OWN_HEADERS: Final = frozenset({SIGNATURE_HEADER, TIMING_HEADER, SCHEDULE_HEADE
 _REPLACING_MS: Final = 30_000
 
 
-async def rerun(store: Store, task_id: str, new_id: NewId, sealing: Sealing | None = None) -> str:
+async def rerun(store: Store, task_id: str, new_id: NewId, crypto: PayloadCrypto | None = None) -> str:
     """Enqueues a finished task again, with its arguments and policy, as a new task; its id."""
     task = await one_task(store, task_id)
     if task.state not in FINAL_STATES:
         raise Refused(f"task {task_id} is {task.state}: only a task that has ended can be run again")
     place = await store.placement()
-    new = _copied(task, new_id(place(task.queue, None)), _arguments(task, sealing), sealing)
+    new = _copied(task, new_id(place(task.queue, None)), _arguments(task, crypto), crypto)
     await store.enqueue([new])
     return new.task_id
 
@@ -51,7 +51,7 @@ async def replay_changed(
     changes: Mapping[str, Any],
     new_id: NewId,
     *,
-    sealing: Sealing | None = None,
+    crypto: PayloadCrypto | None = None,
     check: CheckArguments | None = None,
 ) -> str:
     """Enqueues a dead letter with some of its arguments changed, and discards it; the id of the new task.
@@ -62,10 +62,10 @@ async def replay_changed(
     task = await one_task(store, task_id)
     if task.state is not State.DEAD_LETTERED:
         raise Refused(f"task {task_id} is {task.state}: only a dead letter can be replayed")
-    arguments = changed_arguments(task, _arguments(task, sealing), changes, any_name=check is not None)
+    arguments = changed_arguments(task, _arguments(task, crypto), changes, any_name=check is not None)
     data = check(task.type, arguments) if check else payload.encode(arguments, f"arguments of {task.type}")
     place, request_id = await store.placement(), f"replay-{task_id}"
-    new = _copied(task, new_id(place(task.queue, request_id)), data, sealing, request_id)
+    new = _copied(task, new_id(place(task.queue, request_id)), data, crypto, request_id)
     (answer,) = await store.enqueue([replace(new, delay_ms=_REPLACING_MS)])
     if answer.conflict is not None:
         raise RequestConflict(f"task {task_id} is being replayed with other arguments, as task {answer.task_id}")
@@ -103,16 +103,18 @@ def _unknown_argument(task: Task, key: str, name: str, known: Mapping[str, Any])
     return f"args.{key}: task {task.task_id} has no argument {name}; {hint}Give --app to set one that it has not"
 
 
-def _arguments(task: Task, sealing: Sealing | None) -> bytes:
+def _arguments(task: Task, crypto: PayloadCrypto | None) -> bytes:
     """The arguments as they were given, or `Refused` without the keys for them; `NotGenuine` for what others signed."""
-    protected = is_sealed(task.payload) or SIGNATURE_HEADER in task.headers
-    if sealing is None and protected:
-        how = "encrypted" if is_sealed(task.payload) else "signed"
+    protected = is_encrypted(task.payload) or SIGNATURE_HEADER in task.headers
+    if crypto is None and protected:
+        how = "encrypted" if is_encrypted(task.payload) else "signed"
         raise Refused(f"task {task.task_id} is {how}: give --app, or set the keys of its app in HOLDFAST_KEYS")
-    return task.payload if sealing is None else sealing.opened(task)
+    return task.payload if crypto is None else crypto.opened(task)
 
 
-def _copied(task: Task, task_id: str, data: bytes, sealing: Sealing | None, request_id: str | None = None) -> NewTask:
+def _copied(
+    task: Task, task_id: str, data: bytes, crypto: PayloadCrypto | None, request_id: str | None = None
+) -> NewTask:
     new = NewTask(
         task_id=task_id,
         type=task.type,
@@ -123,4 +125,4 @@ def _copied(task: Task, task_id: str, data: bytes, sealing: Sealing | None, requ
         priority=task.priority,
         policy=task.policy,
     )
-    return new if sealing is None else sealing.task(new)
+    return new if crypto is None else crypto.task(new)

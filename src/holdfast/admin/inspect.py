@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.durations import format_ms
 from holdfast.core.ids import check_task_id
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.priority import Order, order_of
 from holdfast.core.task import Failure, Progress, State, Task
 from holdfast.errors import UnknownTask
@@ -166,7 +166,7 @@ def last_failure(task: Task) -> Failure | None:
 
 def readable(data: bytes) -> bytes:
     """JSON bytes as people are shown them: of encrypted ones the length."""
-    return shown(data) if is_sealed(data) else data
+    return shown(data) if is_encrypted(data) else data
 
 
 def json_value(data: bytes | None) -> Any:

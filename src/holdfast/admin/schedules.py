@@ -17,7 +17,7 @@ from holdfast.core.schedule.record import Call, Schedule, Timing, is_bound
 from holdfast.core.schedule.timing import occurrences_of, zone
 from holdfast.core.task import FINAL_STATES, NewTask
 from holdfast.errors import BadOption, BadUrl, NotAllowed, Refused, StoreError, UnknownSchedule
-from holdfast.security.crypto import Sealing
+from holdfast.security.crypto import PayloadCrypto
 from holdfast.stores import documents
 from holdfast.stores.contract import Store
 
@@ -100,7 +100,7 @@ async def run_now(
     name: str,
     task_id: Callable[[int], str],
     trace: Mapping[str, str] | None = None,
-    sealing: Sealing | None = None,
+    crypto: PayloadCrypto | None = None,
 ) -> str:
     """Enqueues a task in addition to the occurrences, returns its id; `Refused` if that would be a forbidden overlap.
 
@@ -111,7 +111,7 @@ async def run_now(
     place = await store.placement()
     while True:
         before = await one(store, name)
-        new = _on_demand(before, task_id(place(before.call.queue, name)), trace, sealing)
+        new = _on_demand(before, task_id(place(before.call.queue, name)), trace, crypto)
         if before.last_task_id == new.task_id:
             return new.task_id
         await _refuse_overlap(store, before)
@@ -187,10 +187,12 @@ async def _change(store: Store, name: str, change: Callable[[Schedule, int], Sch
             return after
 
 
-def _on_demand(schedule: Schedule, task_id: str, trace: Mapping[str, str] | None, sealing: Sealing | None) -> NewTask:
+def _on_demand(
+    schedule: Schedule, task_id: str, trace: Mapping[str, str] | None, crypto: PayloadCrypto | None
+) -> NewTask:
     task = task_on_demand(schedule, task_id, trace)
-    if sealing is not None:
-        return sealing.on_demand(schedule, task)
+    if crypto is not None:
+        return crypto.on_demand(schedule, task)
     if is_bound(schedule.call):
         raise Refused(
             f"schedule {schedule.name} is signed: run it by the app that has the keys (holdfast schedules run "

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.ids import check_task_id
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.task import Task
 from holdfast.errors import BadOption, UnknownTask
 from holdfast.stores.contract import MAX_BATCH, Page, Query, Store
@@ -106,7 +106,7 @@ async def search(store: Store, query: Query, given: Filter | None = None, scan_l
             if given.is_behind(task):
                 return Found(tasks, None, after, looked_at, encrypted)
             looked_at += 1
-            encrypted += bool(given.args) and is_sealed(task.payload)
+            encrypted += bool(given.args) and is_encrypted(task.payload)
             if given.fits(task):
                 tasks.append(task)
                 after.append(place)
@@ -150,7 +150,7 @@ def argument(text: str) -> tuple[str, Any]:
 
 
 def _has_arguments(payload: bytes, wanted: Mapping[str, Any]) -> bool:
-    if is_sealed(payload):
+    if is_encrypted(payload):
         return False
     try:
         arguments = msgspec.json.decode(payload)

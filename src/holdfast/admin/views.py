@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.retry import RunPolicy
 from holdfast.core.schedule.record import Missed, Overlap, Schedule
 from holdfast.core.task import Attempt, State, Task, shown_progress
@@ -219,4 +219,4 @@ def _policy_view(policy: RunPolicy) -> PolicyView:
 
 def _readable(data: bytes | None) -> tuple[Raw, str | UnsetType]:
     """The same; of what is encrypted, its length."""
-    return (Raw(shown(data)), UNSET) if data is not None and is_sealed(data) else json_or_base64(data)
+    return (Raw(shown(data)), UNSET) if data is not None and is_encrypted(data) else json_or_base64(data)

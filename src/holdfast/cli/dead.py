@@ -16,7 +16,7 @@ from holdfast.admin.search import Filter, Found, argument, search, whole_id
 from holdfast.admin.views import task_view
 from holdfast.cli import options, output
 from holdfast.cli.bulk import Bulk, Words, bulk_options, by_error, change_all, change_named, copy_named, report
-from holdfast.cli.enqueue import prepared_call, sealing_of_app, url_of
+from holdfast.cli.enqueue import crypto_of_app, prepared_call, url_of
 from holdfast.cli.listing import end_of_page, page_facts, search_options, watched
 from holdfast.cli.options import store_options, with_store
 from holdfast.cli.tables import Column
@@ -172,7 +172,7 @@ def _replay_changed(
 ) -> int:
     if not task_ids:
         raise click.UsageError("--set goes with task_ids, not with --all")
-    sealing = sealing_of_app(app_reference)
+    crypto = crypto_of_app(app_reference)
     new_id = IdSource(SystemClock().now_ms, os.urandom).task_id
 
     def check(task_type: str, arguments: dict[str, Any]) -> bytes:
@@ -180,7 +180,7 @@ def _replay_changed(
 
     async def copied(store: Store, task_id: str) -> str:
         checked = check if app_reference else None
-        return await replay_changed(store, task_id, changes, new_id, sealing=sealing, check=checked)
+        return await replay_changed(store, task_id, changes, new_id, crypto=crypto, check=checked)
 
     return copy_named(url, task_ids, copied, "is replayed as", as_json, dead=True)
 

@@ -28,9 +28,9 @@ from holdfast.core.payload import MAX_BYTES
 from holdfast.core.priority import check_priority
 from holdfast.core.task import FINAL_STATES, Enqueued, State, Task
 from holdfast.errors import BadArguments, RequestConflict, UnknownTaskType
-from holdfast.producer.enqueue import Prepared, sealing_of
+from holdfast.producer.enqueue import Prepared, crypto_of
 from holdfast.producer.options import Options, changed
-from holdfast.security.crypto import Sealing
+from holdfast.security.crypto import PayloadCrypto
 from holdfast.stores import documents
 from holdfast.stores.contract import Store, WorkerRecord
 
@@ -90,12 +90,12 @@ def prepared_call(reference: str, type_name: str, arguments: Any, **options: Any
     return prepared
 
 
-def sealing_of_app(reference: str | None) -> Sealing | None:
+def crypto_of_app(reference: str | None) -> PayloadCrypto | None:
     """How the app signs and encrypts, if it does; without an app, by the keys of the environment."""
-    sealing: Sealing | None = (
-        sealing_of(None, None, payload.MAX_BYTES) if reference is None else _load(reference).sealing
+    crypto: PayloadCrypto | None = (
+        crypto_of(None, None, payload.MAX_BYTES) if reference is None else _load(reference).crypto
     )
-    return sealing
+    return crypto
 
 
 def url_of(ctx: click.Context, url: str, reference: str | None) -> str:
@@ -120,7 +120,7 @@ _ASK = "use --app module:app (or HOLDFAST_APP), or --force to enqueue it uncheck
 
 
 async def published_call(
-    store: Store, type_name: str, arguments: Any, sealing: Sealing | None, *, force: bool, **options: Any
+    store: Store, type_name: str, arguments: Any, crypto: PayloadCrypto | None, *, force: bool, **options: Any
 ) -> Prepared[Any]:
     """The call with the policy that workers have published for its type, checked against the signature of that.
 
@@ -134,20 +134,22 @@ async def published_call(
             raise UnknownTaskType(f"{_unknown(type_name, alive, knowing)}: {_ASK}")
         served = sorted({name for worker in knowing for name in worker.queues})
         options["queue"] = options["queue"] or (served[0] if len(served) == 1 else _DEFAULT_QUEUE)
-        given, options_of_type = as_object(arguments), Options(sealing=sealing)
+        given, options_of_type = as_object(arguments), Options(crypto=crypto)
     else:
-        given, options_of_type = _published(declared, arguments, sealing, force=force)
+        given, options_of_type = _published(declared, arguments, crypto, force=force)
     chosen = changed(options_of_type, **options)
     if not force:
         _refuse_unserved(type_name, chosen.queue, knowing)
     return Prepared(type_name, chosen, payload.encode(given, f"arguments of {type_name}"), msgspec.json.decode)
 
 
-def _published(declared: DeclaredType, arguments: Any, sealing: Sealing | None, *, force: bool) -> tuple[Any, Options]:
-    options = Options(queue=declared.queue, priority=declared.priority, policy=declared.policy, sealing=sealing)
+def _published(
+    declared: DeclaredType, arguments: Any, crypto: PayloadCrypto | None, *, force: bool
+) -> tuple[Any, Options]:
+    options = Options(queue=declared.queue, priority=declared.priority, policy=declared.policy, crypto=crypto)
     if force:
         return as_object(arguments), options
-    if declared.sealed and sealing is None:
+    if declared.protected and crypto is None:
         raise UnknownTaskType(
             f"the app of {declared.name} signs or encrypts its arguments: use --app module:app, or set HOLDFAST_KEYS"
         )
@@ -259,12 +261,12 @@ def enqueue(
 ) -> None:
     """Enqueue a task."""
     call = _checked(asked, wait, timeout_ms)
-    sealing = sealing_of_app(app_reference)
+    crypto = crypto_of_app(app_reference)
     known = prepared_call(app_reference, call.type, call.arguments, **call.options) if app_reference else None
 
     async def record(store: Store) -> tuple[Enqueued, Task | None]:
         prepared = known or await published_call(
-            store, call.type, call.arguments, sealing, force=call.force, **call.options
+            store, call.type, call.arguments, crypto, force=call.force, **call.options
         )
         answer = await _record(store, prepared)
         if wait and not as_json:
@@ -272,8 +274,8 @@ def enqueue(
         return answer, await _ended(store, answer.task_id, timeout_ms) if wait else None
 
     answer, ended = with_store(url_of(ctx, url, app_reference), record)
-    if sealing is not None and ended is not None and ended.result is not None:
-        ended = msgspec.structs.replace(ended, result=sealing.opened_result(ended, ended.result))
+    if crypto is not None and ended is not None and ended.result is not None:
+        ended = msgspec.structs.replace(ended, result=crypto.opened_result(ended, ended.result))
     _print(answer, ended, as_json)
     ctx.exit(0 if ended is None or ended.state is State.SUCCEEDED else 1)
 

@@ -18,7 +18,7 @@ from holdfast.admin.inspect import json_value
 from holdfast.admin.views import schedule_view
 from holdfast.cli import options as types
 from holdfast.cli import output
-from holdfast.cli.enqueue import as_object, prepared_call, published_call, read_arguments, sealing_of_app, url_of
+from holdfast.cli.enqueue import as_object, crypto_of_app, prepared_call, published_call, read_arguments, url_of
 from holdfast.cli.listing import watched
 from holdfast.cli.options import app_option, store_options, with_store
 from holdfast.cli.tables import Column
@@ -30,8 +30,8 @@ from holdfast.core.ids import IdSource
 from holdfast.core.schedule.decide import changed_call, changed_timing
 from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
 from holdfast.core.schedule.timing import CronLine, zone
-from holdfast.producer.schedules import call_of, edited_call, sealed
-from holdfast.security.crypto import Sealing
+from holdfast.producer.schedules import call_of, edited_call, protected_call
+from holdfast.security.crypto import PayloadCrypto
 from holdfast.stores import documents
 from holdfast.stores.contract import Store
 
@@ -233,13 +233,13 @@ def put(ctx: click.Context, /, name: str, type_name: str, url: str, as_json: boo
     timing = changed_timing(Timing(), **_timing(given))
     arguments = read_arguments("{}" if given["arguments"] is None else given["arguments"])
     app = given["app_reference"]
-    sealing, known = sealing_of_app(app), None
+    crypto, known = crypto_of_app(app), None
     if app:
         known = call_of(prepared_call(app, type_name, arguments, queue=given["queue"], priority=given["priority"]))
 
     async def make(store: Store) -> Schedule:
-        call = known or await _published(store, type_name, arguments, sealing, given)
-        return await actions.put(store, name, timing, sealed(call, sealing, name, timing))
+        call = known or await _published(store, type_name, arguments, crypto, given)
+        return await actions.put(store, name, timing, protected_call(call, crypto, name, timing))
 
     _tell(with_store(url_of(ctx, url, app), make), as_json)
 
@@ -257,14 +257,14 @@ def edit(ctx: click.Context, /, name: str, url: str, as_json: bool, **given: Any
         raise click.UsageError("nothing to change: give at least one option")
     arguments = None if given["arguments"] is None else read_arguments(given["arguments"])
     app = given["app_reference"]
-    sealing = sealing_of_app(app)
+    crypto = crypto_of_app(app)
     # An app of the environment checks and signs, but does not replace the options that the schedule was given.
     by_app = by_app or (app is not None and arguments is not None)
 
     def change(schedule: Schedule, declared: DeclaredType | None) -> tuple[Timing, Call]:
         timing, new = changed_timing(schedule.timing, **_timing(given)), None
         before = (
-            schedule.call if sealing is None or (app is None and arguments is None) else sealing.opened_call(schedule)
+            schedule.call if crypto is None or (app is None and arguments is None) else crypto.opened_call(schedule)
         )
         if by_app:
             known = json_value(before.payload) if arguments is None else arguments
@@ -272,7 +272,7 @@ def edit(ctx: click.Context, /, name: str, url: str, as_json: bool, **given: Any
         elif arguments is not None:
             checked = as_object(arguments) if declared is None else declared.arguments(as_object(arguments))
             new = changed_call(before, payload=payload.encode(checked, f"arguments of {before.type}"))
-        return timing, edited_call(schedule, new, timing, sealing, queue=given["queue"], priority=given["priority"])
+        return timing, edited_call(schedule, new, timing, crypto, queue=given["queue"], priority=given["priority"])
 
     async def make(store: Store) -> Schedule:
         type_name = (await actions.one(store, name)).call.type
@@ -318,10 +318,10 @@ def remove(names: tuple[str, ...], url: str, as_json: bool) -> None:
 def run(ctx: click.Context, /, name: str, app_reference: str | None, url: str, as_json: bool) -> None:
     """Enqueue a task of a schedule now, in addition to its occurrences."""
     new_id = functools.cache(IdSource(SystemClock().now_ms, os.urandom).task_id)
-    sealing = sealing_of_app(app_reference)
+    crypto = crypto_of_app(app_reference)
     task_id = with_store(
         url_of(ctx, url, app_reference),
-        lambda store: actions.run_now(store, name, new_id, sealing=sealing),
+        lambda store: actions.run_now(store, name, new_id, crypto=crypto),
         must_exist=True,
     )
     if as_json:
@@ -335,11 +335,11 @@ def _timing(given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _published(
-    store: Store, type_name: str, arguments: Any, sealing: Sealing | None, given: dict[str, Any]
+    store: Store, type_name: str, arguments: Any, crypto: PayloadCrypto | None, given: dict[str, Any]
 ) -> Call:
     """The call with the policy that workers have published; it is signed together with the timing, later on."""
     options = {"queue": given["queue"], "priority": given["priority"]}
-    return call_of(await published_call(store, type_name, arguments, sealing, force=given["force"], **options))
+    return call_of(await published_call(store, type_name, arguments, crypto, force=given["force"], **options))
 
 
 def _each(

@@ -17,7 +17,7 @@ from holdfast.admin.views import task_view
 from holdfast.admin.why import Explanation, why
 from holdfast.cli import options, output
 from holdfast.cli.bulk import Bulk, Words, bulk_options, by_state, change_all, change_named, copy_named, report
-from holdfast.cli.enqueue import sealing_of_app, url_of
+from holdfast.cli.enqueue import crypto_of_app, url_of
 from holdfast.cli.listing import end_of_page, page_facts, search_options, watched
 from holdfast.cli.options import iso_time, store_options, with_store
 from holdfast.cli.tables import Column
@@ -301,11 +301,11 @@ def rerun(ctx: click.Context, task_ids: tuple[str, ...], app_reference: str | No
 
     Signed and encrypted tasks need the keys of their app: --app, or HOLDFAST_KEYS.
     """
-    sealing = sealing_of_app(app_reference)
+    crypto = crypto_of_app(app_reference)
     new_id = IdSource(SystemClock().now_ms, os.urandom).task_id
 
     async def copied(store: Store, task_id: str) -> str:
-        return await copies.rerun(store, task_id, new_id, sealing)
+        return await copies.rerun(store, task_id, new_id, crypto)
 
     ctx.exit(copy_named(url_of(ctx, url, app_reference), task_ids, copied, "runs again as", as_json))
 

@@ -47,7 +47,7 @@ class DeclaredType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     priority: int = 0
     policy: RunPolicy = DEFAULT_POLICY
     #: Whether the app signs or encrypts the arguments: a task made without its keys would be refused.
-    sealed: bool = False
+    protected: bool = False
     #: None: too many to publish.
     parameters: tuple[DeclaredParameter, ...] | None = None
 

@@ -20,8 +20,8 @@ _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
 #: How an encrypted payload, result or memo begins and ends; it is JSON still.
-SEALED_START: Final = b'{"holdfast:sealed":"'
-SEALED_END: Final = b'"}'
+ENCRYPTED_START: Final = b'{"holdfast:encrypted":"'
+ENCRYPTED_END: Final = b'"}'
 #: The header that carries the signature of a task or of a schedule's call.
 SIGNATURE_HEADER: Final = "holdfast-signature"
 
@@ -61,6 +61,6 @@ def depth(data: bytes) -> int:
     return max(accumulate(memoryview(outside_of_strings).cast("b")), default=0)
 
 
-def is_sealed(data: bytes | None) -> bool:
+def is_encrypted(data: bytes | None) -> bool:
     """Whether these arguments, or this result, are encrypted."""
-    return data is not None and data.startswith(SEALED_START) and data.endswith(SEALED_END)
+    return data is not None and data.startswith(ENCRYPTED_START) and data.endswith(ENCRYPTED_END)

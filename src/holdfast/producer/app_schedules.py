@@ -15,7 +15,7 @@ from holdfast.core.schedule.record import Call, Schedule, Timing
 from holdfast.producer.enqueue import Prepared
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.portal import Link
-from holdfast.producer.schedules import TimingOptions, call_of, check_known, edited_call, sealed
+from holdfast.producer.schedules import TimingOptions, call_of, check_known, edited_call, protected_call
 from holdfast.producer.task_type import TaskType
 
 #: What each occurrence enqueues.
@@ -33,7 +33,7 @@ class Schedules:
     async def aput(self, name: str, call: Scheduled, **timing: Unpack[TimingOptions]) -> Schedule:
         """Makes a schedule, or gives one that was made so before this call and timing; paused or not as before."""
         when = changed_timing(Timing(), **timing)
-        what = sealed(self._call(call), self._link.sealing, name, when)
+        what = protected_call(self._call(call), self._link.crypto, name, when)
         return await self._link.insist(lambda store: actions.put(store, name, when, what))
 
     async def aedit(
@@ -50,7 +50,7 @@ class Schedules:
 
         def change(schedule: Schedule) -> tuple[Timing, Call]:
             when = changed_timing(schedule.timing, **timing)
-            return when, edited_call(schedule, what, when, self._link.sealing, queue=queue, priority=priority)
+            return when, edited_call(schedule, what, when, self._link.crypto, queue=queue, priority=priority)
 
         return await self._link.insist(lambda store: actions.edit(store, name, change))
 
@@ -77,9 +77,7 @@ class Schedules:
     async def arun_now(self, name: str) -> TaskHandle[Any]:
         """Enqueues a task in addition to the occurrences; `Refused` if that would be a forbidden overlap."""
         new_id = functools.cache(self._ids.task_id)
-        task_id = await self._link.insist(
-            lambda store: actions.run_now(store, name, new_id, sealing=self._link.sealing)
-        )
+        task_id = await self._link.insist(lambda store: actions.run_now(store, name, new_id, crypto=self._link.crypto))
         return TaskHandle(self._link, task_id, result_decoder(Any, f"task {task_id}"))
 
     async def aremove(self, name: str) -> None:

@@ -21,7 +21,7 @@ from holdfast.runtime.interrupts import shielded
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from holdfast.security.crypto import Sealing
+    from holdfast.security.crypto import PayloadCrypto
     from holdfast.security.keys import Keys
     from holdfast.stores.capabilities import Transaction
     from holdfast.stores.contract import Placement, Store
@@ -260,7 +260,7 @@ class Recorder:
         self, batch: Sequence[Prepared[Any]], answers: Sequence[Enqueued]
     ) -> Sequence[Enqueued]:
         """The answers; with keys that change, the repeat of a request has other bytes and is the same all the same."""
-        doubtful = [n for n, answer in enumerate(answers) if answer.conflict is not None and batch[n].options.sealing]
+        doubtful = [n for n, answer in enumerate(answers) if answer.conflict is not None and batch[n].options.crypto]
         if not doubtful:
             return answers
         ids = [answers[n].task_id for n in doubtful]
@@ -341,10 +341,10 @@ def _options_of(calls: Iterable[Prepared[R]]) -> tuple[Options, Iterable[Prepare
 
 
 def _is_repeat(call: Prepared[Any], task: Task | None) -> bool:
-    sealing, queue = call.options.sealing, call.options.queue
-    if task is None or sealing is None or (task.type, task.queue) != (call.type, queue):
+    crypto, queue = call.options.crypto, call.options.queue
+    if task is None or crypto is None or (task.type, task.queue) != (call.type, queue):
         return False
-    return sealing.is_same(task, call.payload)
+    return crypto.is_same(task, call.payload)
 
 
 def _refuse_conflicts(answers: Sequence[Enqueued]) -> None:
@@ -361,12 +361,12 @@ def _refuse_conflicts(answers: Sequence[Enqueued]) -> None:
 KEYS_VARIABLE: Final = "HOLDFAST_KEYS"
 
 
-def sealing_of(signing: Keys | None, encryption: Keys | None, max_payload: int) -> Sealing | None:
+def crypto_of(signing: Keys | None, encryption: Keys | None, max_payload: int) -> PayloadCrypto | None:
     """How an app signs and encrypts; None if it does neither. What it is given outweighs the environment."""
     variable = os.environ.get(KEYS_VARIABLE, "")
     if signing is None and encryption is None and not variable:
         return None
-    from holdfast.security.crypto import Sealing
+    from holdfast.security.crypto import PayloadCrypto
     from holdfast.security.keys import Keys, parse_keys
 
     for option, keys in (("signing", signing), ("encryption", encryption)):
@@ -376,7 +376,7 @@ def sealing_of(signing: Keys | None, encryption: Keys | None, max_payload: int) 
     signing, encryption = signing or found.get("sign"), encryption or found.get("encrypt")
     if signing is None and encryption is None:
         return None
-    return Sealing(signing, encryption, max_payload, os.urandom, SystemClock().now_ms)
+    return PayloadCrypto(signing, encryption, max_payload, os.urandom, SystemClock().now_ms)
 
 
 def _text(variable: str) -> str:

@@ -16,7 +16,7 @@ from holdfast.core.task import MAX_HEADER_BYTES, MAX_HEADERS, NewTask, with_trac
 from holdfast.errors import BadOption
 
 if TYPE_CHECKING:
-    from holdfast.security.crypto import Sealing
+    from holdfast.security.crypto import PayloadCrypto
     from holdfast.stores.capabilities import Transaction
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     #: Not recorded: what it is recorded in.
     transaction: Transaction | None = None
     #: Not recorded: how the app signs and encrypts.
-    sealing: Sealing | None = None
+    crypto: PayloadCrypto | None = None
 
     def new_task(
         self, task_id: str, type_name: str, payload: bytes, carried: Mapping[str, str] | None = None
@@ -53,7 +53,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             delay_ms=self.delay_ms,
             run_at_ms=self.run_at_ms,
         )
-        return task if self.sealing is None else self.sealing.task(task)
+        return task if self.crypto is None else self.crypto.task(task)
 
 
 def changed(  # noqa: PLR0913  (the options that a call may have)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.task import State, Task
 from holdfast.errors import HoldfastError, ResultTimeout, StoreUnavailable, UsageError
 from holdfast.runtime.forks import process
@@ -20,7 +20,7 @@ from holdfast.runtime.interrupts import shielded
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from holdfast.security.crypto import Sealing
+    from holdfast.security.crypto import PayloadCrypto
     from holdfast.stores.contract import Store
 
 T = TypeVar("T")
@@ -222,7 +222,7 @@ _FIRST_PAUSE_SECONDS = 0.05
 class Link:
     """What task types and handles share: the store of this process, the sync face, and `why`."""
 
-    def __init__(self, store: Callable[[], Store], portal: Portal, sealing: Sealing | None = None) -> None:
+    def __init__(self, store: Callable[[], Store], portal: Portal, crypto: PayloadCrypto | None = None) -> None:
         self.store = store
         self.run = portal.run
         self.start = portal.start
@@ -233,7 +233,7 @@ class Link:
         #: Whether a caller may wait for a task to finish; False in a test whose clock stands still.
         self.waits = True
         #: How the app signs and encrypts, if it does.
-        self.sealing = sealing
+        self.crypto = crypto
 
     async def insist(self, call: Callable[[Store], Awaitable[T]]) -> T:
         """The answer to a call that may be repeated; asked again where the store has not done so up to its deadline."""
@@ -296,9 +296,9 @@ class Link:
 
     def opened_arguments(self, task: Task) -> bytes:
         """The arguments of a task as its producer gave them, whether they were encrypted or not."""
-        if self.sealing is not None:
-            return self.sealing.opened_arguments(task)
-        if is_sealed(task.payload):
+        if self.crypto is not None:
+            return self.crypto.opened_arguments(task)
+        if is_encrypted(task.payload):
             from holdfast.security.crypto import needs_key
 
             raise needs_key(task.payload, f"the arguments of task {task.task_id}")
@@ -306,9 +306,9 @@ class Link:
 
     def opened(self, task: Task, result: bytes) -> bytes:
         """The result of a task as its function gave it, whether it was encrypted or not."""
-        if self.sealing is not None:
-            return self.sealing.opened_result(task, result)
-        if is_sealed(result):
+        if self.crypto is not None:
+            return self.crypto.opened_result(task, result)
+        if is_encrypted(result):
             from holdfast.security.crypto import needs_key
 
             raise needs_key(result, f"the result of task {task.task_id}")

@@ -17,7 +17,7 @@ from holdfast.core.task import Outcome
 from holdfast.errors import BadArguments, BadOption, UnknownTaskType
 from holdfast.producer.enqueue import Prepared
 from holdfast.producer.task_type import AsyncTaskType, RunIn, TaskType
-from holdfast.security.crypto import Sealing
+from holdfast.security.crypto import PayloadCrypto
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,7 +96,9 @@ def scheduled(
         raise BadOption(f"run belongs to the task type: say it where {task_type.name} is declared")
     prepared = _prepared(task_type.using(**calls), args)  # type: ignore[misc]  # without `run`
     name = check_schedule(task_type.name if name is None else name)
-    return Schedule(name=name, timing=timing, call=sealed(call_of(prepared), prepared.options.sealing, name, timing))
+    return Schedule(
+        name=name, timing=timing, call=protected_call(call_of(prepared), prepared.options.crypto, name, timing)
+    )
 
 
 def check_known(type_name: str, task_types: Mapping[str, Any]) -> None:
@@ -106,16 +108,16 @@ def check_known(type_name: str, task_types: Mapping[str, Any]) -> None:
         raise UnknownTaskType(f"this app has no task type {type_name}; it has {known}")
 
 
-def sealed(call: Call, sealing: Sealing | None, name: str, timing: Timing) -> Call:
+def protected_call(call: Call, crypto: PayloadCrypto | None, name: str, timing: Timing) -> Call:
     """What each occurrence of the schedule of this name and timing enqueues, as its app signs and encrypts it."""
-    return call if sealing is None else sealing.call(call, name, timing)
+    return call if crypto is None else crypto.call(call, name, timing)
 
 
 def edited_call(
     schedule: Schedule,
     new: Call | None,
     timing: Timing,
-    sealing: Sealing | None,
+    crypto: PayloadCrypto | None,
     *,
     queue: str | None,
     priority: int | None,
@@ -123,10 +125,10 @@ def edited_call(
     """The call of a schedule that gets this timing and the given changes; signed and encrypted again where needed."""
     before = schedule.call
     fits = queue in {None, before.queue} and signed_timing(timing) == signed_timing(schedule.timing)
-    if sealing is None or (new is None and fits):
+    if crypto is None or (new is None and fits):
         return changed_call(new or before, queue=queue, priority=priority)
-    plain = sealing.opened_call(schedule) if new is None else new
-    return sealing.call(changed_call(plain, queue=queue, priority=priority), schedule.name, timing)
+    plain = crypto.opened_call(schedule) if new is None else new
+    return crypto.call(changed_call(plain, queue=queue, priority=priority), schedule.name, timing)
 
 
 def call_of(call: Prepared[Any] | TaskType[..., Any]) -> Call:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.retry import RunPolicy
 from holdfast.core.task import (
     FINAL_STATES,
@@ -221,9 +221,9 @@ def task_info(link: Link, task: Task) -> TaskInfo:
     """The task as the app sees it, decrypted where it has the keys."""
     opened: dict[str, bytes] = {}
     try:
-        if is_sealed(task.payload):
+        if is_encrypted(task.payload):
             opened["payload"] = link.opened_arguments(task)
-        if task.result is not None and is_sealed(task.result):
+        if task.result is not None and is_encrypted(task.result):
             opened["result"] = link.opened(task, task.result)
     except (UnknownKey, NotGenuine):
         return TaskInfo(task)  # shown as encrypted, with its length

@@ -25,7 +25,7 @@ from holdfast.producer.handle import TaskHandle
 from holdfast.producer.options import Options, changed, joined
 
 if TYPE_CHECKING:
-    from holdfast.security.crypto import Sealing
+    from holdfast.security.crypto import PayloadCrypto
     from holdfast.stores.capabilities import Transaction
 
 #: Where tasks of a type run: on the event loop, in a thread, or one at a time in a process.
@@ -87,9 +87,9 @@ class TaskType(Generic[P, R]):
         return self.options.policy
 
     @property
-    def sealing(self) -> Sealing | None:
+    def crypto(self) -> PayloadCrypto | None:
         """How its arguments and results are signed and encrypted."""
-        return self.options.sealing
+        return self.options.crypto
 
     def declared(self) -> DeclaredType | None:
         """What a worker publishes of it, within `MAX_DECLARED_BYTES`; None if its policy alone is larger."""
@@ -99,7 +99,7 @@ class TaskType(Generic[P, R]):
             queue=options.queue,
             priority=options.priority,
             policy=options.policy,
-            sealed=options.sealing is not None,
+            protected=options.crypto is not None,
             parameters=self.codec.declared(),
         )
         for each in (made, msgspec.structs.replace(made, parameters=None)):

@@ -7,7 +7,7 @@ told apart by lengths, never by what stands in between.
 
     header     holdfast-signature: v1.KEY_ID.SIGNED_AT.BASE64URL(mac)     SIGNED_AT: seconds since 1970
     header     holdfast-signature: s1.KEY_ID.BASE64URL(mac)               of a schedule, with holdfast-timing
-    arguments  `{"holdfast:sealed":"v1.KEY_ID.BASE64URL(nonce + ciphertext + tag)"}`
+    arguments  `{"holdfast:encrypted":"v1.KEY_ID.BASE64URL(nonce + ciphertext + tag)"}`
 
 A task cannot be run again by copying it. A `v1` signature is bound to the task_id, and good for tasks that are enqueued
 within an hour of it, by the store's clock; while it is, the store still knows the task_id. An `s1` signature is bound
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from holdfast.core.ids import created_at_ms, occurrence_id, partition_of
-from holdfast.core.payload import SEALED_END, SEALED_START, SIGNATURE_HEADER, is_sealed
+from holdfast.core.payload import ENCRYPTED_END, ENCRYPTED_START, SIGNATURE_HEADER, is_encrypted
 from holdfast.core.schedule.occurrences import (
     SCHEDULE_HEADER,
     TICK_HEADER,
@@ -56,7 +56,7 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 
 
-class Sealing:
+class PayloadCrypto:
     """How an app signs and encrypts, and what it takes."""
 
     def __init__(
@@ -176,8 +176,13 @@ class Sealing:
             return data
         about = _joined(b"v1", keys.current_id.encode(), about)
         nonce = _nonce(keys.current, about, data) if alike else self._random_bytes(_NONCE_BYTES)
-        sealed = nonce + _cipher(keys.current).encrypt(nonce, data, about)
-        payload = b"%bv1.%b.%b%b" % (SEALED_START, keys.current_id.encode(), _text(sealed).encode(), SEALED_END)
+        encrypted = nonce + _cipher(keys.current).encrypt(nonce, data, about)
+        payload = b"%bv1.%b.%b%b" % (
+            ENCRYPTED_START,
+            keys.current_id.encode(),
+            _text(encrypted).encode(),
+            ENCRYPTED_END,
+        )
         if len(payload) > self._max_bytes:
             raise PayloadTooLarge(
                 f"{what}: {len(payload):,} bytes when encrypted, the limit is {self._max_bytes:,}; "
@@ -186,20 +191,20 @@ class Sealing:
         return payload
 
     def _check_encrypted(self, data: bytes, what: str) -> None:
-        if self._encryption is not None and self._encryption.required and not is_sealed(data):
+        if self._encryption is not None and self._encryption.required and not is_encrypted(data):
             raise NotGenuine(f"{what} came unencrypted, and this app takes them encrypted only")
 
     def _decrypted(self, data: bytes, about: bytes, what: str) -> bytes:
         self._check_encrypted(data, what)
-        if not is_sealed(data):
+        if not is_encrypted(data):
             return data
-        form, key_id, sealed = _parts(data, what)
+        form, key_id, encrypted = _parts(data, what)
         if self._encryption is None:
             raise needs_key(data, what)
         key = self._encryption.get(key_id, what)
         try:
             return _cipher(key).decrypt(
-                sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _joined(form.encode(), key_id.encode(), about)
+                encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], _joined(form.encode(), key_id.encode(), about)
             )
         except Exception as error:
             if type(error).__name__ != "InvalidTag":
@@ -218,15 +223,15 @@ def shown(data: bytes) -> bytes:
 
 
 def _parts(data: bytes, what: str) -> tuple[str, str, bytes]:
-    form, _, rest = data[len(SEALED_START) : -len(SEALED_END)].decode("ascii", "replace").partition(".")
+    form, _, rest = data[len(ENCRYPTED_START) : -len(ENCRYPTED_END)].decode("ascii", "replace").partition(".")
     key_id, _, text = rest.partition(".")
     try:
-        sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        encrypted = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        sealed = b""
-    if form != "v1" or len(sealed) < _NONCE_BYTES + _TAG_BYTES or _text(sealed) != text:
+        encrypted = b""
+    if form != "v1" or len(encrypted) < _NONCE_BYTES + _TAG_BYTES or _text(encrypted) != text:
         raise NotGenuine(f"{what} are encrypted in a form that this version does not know")
-    return form, key_id, sealed
+    return form, key_id, encrypted
 
 
 def _about(*words: str) -> bytes:

@@ -12,15 +12,15 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.task import State
-from tests.server.security.apps.sealed import ENCRYPTION, SIGNING, make_app
+from tests.server.security.apps.encrypted import ENCRYPTION, SIGNING, make_app
 from tests.server.security.gate import open_gate
 from tests.servers.urls import STORES, fresh_store
 from tests.support import KEYS, eventually, run_holdfast, run_worker
 
 CANARY = "canary-77aa"
-APP = "tests.server.security.apps.sealed:app"
+APP = "tests.server.security.apps.encrypted:app"
 ROTATED = {"s2": b"2" * 32, **SIGNING}, {"e2": b"2" * 32, **ENCRYPTION}
 
 
@@ -61,8 +61,8 @@ def test_calls_of_producers(app: Holdfast, url: str, tmp_path: Path) -> None:
         path.touch()
         said(url, "dead", "replay", broken.task_id)
         assert (broken.result(20), broken.progress().note) == (f"found:{CANARY}", None)
-    assert is_sealed(broken.status().record.payload)
-    assert is_sealed(broken.status().record.result)
+    assert is_encrypted(broken.status().record.payload)
+    assert is_encrypted(broken.status().record.result)
 
 
 async def _aresult(url: str) -> Any:
@@ -97,7 +97,7 @@ def test_commands(app: Holdfast, url: str, tmp_path: Path) -> None:
 def test_a_memo_of_an_app_with_keys_is_not_taken_for_a_result_without_them(app: Holdfast, url: str) -> None:
     with run_worker(APP, url):
         assert app.task_types["charge"].enqueue(CANARY).result(20) == f"charged {CANARY}"
-    with make_app(url) as plain, run_worker("tests.server.security.apps.sealed:plain", url):
+    with make_app(url) as plain, run_worker("tests.server.security.apps.encrypted:plain", url):
         task = plain.task_types["charge"].enqueue("4242").wait(20)
         assert "UnknownKey" in str(task.history[-1].error)
         assert "set HOLDFAST_KEYS" in str(task.history[-1].error)

@@ -18,7 +18,7 @@ from holdfast.contrib.celery.schedules import crontab, timing_of
 from holdfast.core.schedule.decide import digest
 from holdfast.core.schedule.record import Schedule
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.producer.schedules import call_of, sealed
+from holdfast.producer.schedules import call_of, protected_call
 from holdfast.stores.contract import Store
 
 #: The characters of a schedule's name; a longer one is cut.
@@ -116,7 +116,9 @@ def _schedule(app: Celery, entry: Entry) -> Schedule:
     name, timing = slug(entry.name), timing_of(entry.schedule, app.conf.zone)
     args, kwargs = tuple(entry.args or ()), dict(entry.kwargs or {})
     prepared = app.prepare(entry.task, args, kwargs, None, entry.options, app.tasks[entry.task])
-    return Schedule(name=name, timing=timing, call=sealed(call_of(prepared), prepared.options.sealing, name, timing))
+    return Schedule(
+        name=name, timing=timing, call=protected_call(call_of(prepared), prepared.options.crypto, name, timing)
+    )
 
 
 def _shown(schedule: Schedule) -> str:

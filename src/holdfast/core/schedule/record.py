@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.payload import SIGNATURE_HEADER, is_sealed
+from holdfast.core.payload import SIGNATURE_HEADER, is_encrypted
 from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
 
 
@@ -82,4 +82,4 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def is_bound(call: Call) -> bool:
     """Whether a call is good for its own queue only."""
-    return is_sealed(call.payload) or SIGNATURE_HEADER in call.headers
+    return is_encrypted(call.payload) or SIGNATURE_HEADER in call.headers

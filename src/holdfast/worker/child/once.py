@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 from holdfast.core.arguments import encode_result, is_async, result_decoder, return_type
 from holdfast.core.durations import Duration, duration_ms
 from holdfast.core.names import check_key
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.task import OUTCOMES, Hold
 from holdfast.errors import BadOption, ClaimLost, UsageError
 from holdfast.security.crypto import needs_key
@@ -83,14 +83,14 @@ class Once:
         if isinstance(value, OUTCOMES):
             raise value  # the step has not been done, and says what is to become of the task
         data = encode_result(value, f"{self._what}: result", self._run.type.codec.max_bytes)
-        return data if self._run.type.sealing is None else self._run.type.sealing.kept(self._key, data)
+        return data if self._run.type.crypto is None else self._run.type.crypto.kept(self._key, data)
 
     def _opened(self, kept: bytes | None) -> bytes | None:
         if kept is None:
             return None
-        if self._run.type.sealing is not None:
-            return self._run.type.sealing.opened_kept(self._key, kept)
-        if is_sealed(kept):
+        if self._run.type.crypto is not None:
+            return self._run.type.crypto.opened_kept(self._key, kept)
+        if is_encrypted(kept):
             raise needs_key(kept, f"{self._what}: the results that are kept")
         return kept
 

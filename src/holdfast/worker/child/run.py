@@ -16,7 +16,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.core.ids import partition_of
 from holdfast.core.lifecycle import Change
 from holdfast.core.names import storable
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.task import Claimed, LogLine, Progress
 from holdfast.errors import BadOption, ClaimLost, TimedOut, UsageError
 from holdfast.producer.task_type import TaskType
@@ -356,10 +356,10 @@ def report_of(run: Run) -> Report:
 
 def opened_arguments(run: Run) -> bytes:
     """The arguments of a task, decrypted; `NotGenuine` or `UnknownKey` if they cannot be."""
-    sealing, payload = run.type.sealing, run.task.payload
-    if sealing is not None:
-        return sealing.opened(run.task)
-    if is_sealed(payload):
+    crypto, payload = run.type.crypto, run.task.payload
+    if crypto is not None:
+        return crypto.opened(run.task)
+    if is_encrypted(payload):
         raise needs_key(payload, f"the arguments of {run.task.type}")
     return payload
 
@@ -367,4 +367,4 @@ def opened_arguments(run: Run) -> bytes:
 def encoded_result(run: Run, value: Any) -> bytes:
     """What a function has returned, as the store keeps it; None is encrypted as any other result is."""
     result = _NULL if value is None else run.type.codec.encode_result(value)
-    return result if run.type.sealing is None else run.type.sealing.result(run.task, result)
+    return result if run.type.crypto is None else run.type.crypto.result(run.task, result)

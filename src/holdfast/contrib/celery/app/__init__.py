@@ -292,7 +292,7 @@ class Celery:
     def _stub(self, name: str) -> TaskType[..., Any]:
         """A type of this name that this app's workers do not have: the task runs elsewhere."""
         app = self.store_app()
-        options = changed(Options(policy=app.policy, sealing=app.sealing), retry=_policy(BaseTask.max_retries or 0))
+        options = changed(Options(policy=app.policy, crypto=app.crypto), retry=_policy(BaseTask.max_retries or 0))
         return declare(app._recorder, _elsewhere, name, options, app.max_payload)  # noqa: SLF001  (not declared there)
 
     def _import_tasks(self) -> None:

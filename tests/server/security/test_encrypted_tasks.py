@@ -15,20 +15,20 @@ from msgspec.structs import replace
 from holdfast import Holdfast, Keys, RequestConflict, TaskHandle
 from holdfast.clock import SystemClock
 from holdfast.core.ids import occurrence_id
-from holdfast.core.payload import is_sealed
+from holdfast.core.payload import is_encrypted
 from holdfast.core.schedule.occurrences import shown_time
 from holdfast.core.task import NewTask, State, Task
 from holdfast.errors import BadSchedule, Refused, UnknownKey, UsageError
-from holdfast.security.crypto import Sealing
+from holdfast.security.crypto import PayloadCrypto
 from holdfast.stores.contract import Query, Store
 from holdfast.stores.open import open_store
-from tests.server.security.apps.sealed import ENCRYPTION, SIGNING, make_app
+from tests.server.security.apps.encrypted import ENCRYPTION, SIGNING, make_app
 from tests.server.security.gate import open_gate
 from tests.servers.urls import STORES, fresh_store
 from tests.support import eventually, run_holdfast, run_worker
 
 CANARY = "canary-5c1d"
-APP = "tests.server.security.apps.sealed:app"
+APP = "tests.server.security.apps.encrypted:app"
 
 
 @pytest.fixture
@@ -64,20 +64,20 @@ def _as_new(app: Holdfast, task: Task, **changes: Any) -> NewTask:
     return NewTask(**{**fields, **changes})
 
 
-def test_sealed_tasks_run_and_nothing_of_them_is_in_the_store(app: Holdfast, url: str, tmp_path: Path) -> None:
+def test_encrypted_tasks_run_and_nothing_of_them_is_in_the_store(app: Holdfast, url: str, tmp_path: Path) -> None:
     handles = [_enqueue(app, "greet", "ann", CANARY), _enqueue(app, "greet_in_thread", "bob", CANARY)]
     charge = _enqueue(app, "charge", CANARY)
     with run_worker(APP, url) as worker:
         assert [handle.result(timeout=20) for handle in handles] == [f"ann:{CANARY}", f"bob:{CANARY}"]
         assert charge.result(timeout=20) == f"charged {CANARY}"
         occurrences = eventually(lambda: _occurrences(app), 20, "a occurrence of the schedule has run")
-        assert all(is_sealed(task.payload) for task in occurrences)
+        assert all(is_encrypted(task.payload) for task in occurrences)
         assert worker.stop() == 0
         assert CANARY not in worker.output()
     for handle in (*handles, charge):
         task = handle.status()
-        assert is_sealed(task.record.payload)
-        assert is_sealed(task.record.result)
+        assert is_encrypted(task.record.payload)
+        assert is_encrypted(task.record.result)
         assert CANARY in str(task.args)
         assert CANARY in str(task.to_dict()["result"])
     app.close()
@@ -93,7 +93,7 @@ def test_a_task_that_returns_none_has_an_encrypted_result_too(store: str, tmp_pa
     with make_app(url, SIGNING, ENCRYPTION) as app, run_worker(APP, url):
         handles = [_enqueue(app, name) for name in names]
         assert [handle.result(timeout=20) for handle in handles] == [None] * len(names)
-        assert all(is_sealed(handle.status().record.result) for handle in handles)
+        assert all(is_encrypted(handle.status().record.result) for handle in handles)
 
 
 def _occurrences(app: Holdfast) -> list[Task]:
@@ -131,7 +131,7 @@ def test_what_others_put_into_the_store_is_not_run(app: Holdfast, url: str) -> N
 @pytest.mark.parametrize("encrypts_only", [False, True])
 def test_the_task_of_a_schedule_runs_once_however_often_it_is_copied(url: str, encrypts_only: bool) -> None:
     keys = None if encrypts_only else SIGNING
-    reference = "tests.server.security.apps.sealed:encrypting" if encrypts_only else APP
+    reference = "tests.server.security.apps.encrypted:encrypting" if encrypts_only else APP
     with make_app(url, keys, ENCRYPTION) as app, run_worker(reference, url) as worker:
         genuine = eventually(lambda: _occurrences(app), 20, "a occurrence of the schedule has run")[0]
         app.schedules.pause("firing")
@@ -172,13 +172,13 @@ def test_a_task_is_not_played_again_when_the_store_has_forgotten_it(store: str, 
     with make_app(url, SIGNING, ENCRYPTION) as app, run_worker(APP, url):
         task_type = app.task_types["greet"]
         prepared, task_id = task_type.prepare("ann", CANARY), app._ids.task_id()
-        assert prepared.options.sealing is not None
-        two_hours_ago = Sealing(
+        assert prepared.options.crypto is not None
+        two_hours_ago = PayloadCrypto(
             Keys(SIGNING), Keys(ENCRYPTION), 10_000, os.urandom, lambda: SystemClock().now_ms() - 7_200_000
         )
         _add(
             url,
-            msgspec.structs.replace(prepared.options, sealing=two_hours_ago).new_task(
+            msgspec.structs.replace(prepared.options, crypto=two_hours_ago).new_task(
                 task_id, prepared.type, prepared.payload
             ),
         )
@@ -288,5 +288,5 @@ def test_declared_schedules_are_the_same_whoever_declares_them(app: Holdfast, ur
     with make_app(url, SIGNING, ENCRYPTION) as other:
         assert app.declared_schedules == other.declared_schedules
     [schedule] = app.declared_schedules
-    assert is_sealed(schedule.call.payload)
+    assert is_encrypted(schedule.call.payload)
     assert replace(schedule.call, payload=b"", headers={}).queue == "default"
