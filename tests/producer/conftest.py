@@ -18,6 +18,5 @@ __all__ = ["harness", "setting", "url"]
 @pytest.fixture
 def setting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
     monkeypatch.setattr("holdfast.app.open_store", lambda url: Watched(open_store(url)))
-    monkeypatch.setattr("holdfast.producer.portal._FIRST_PAUSE_SECONDS", 0.001)
     with Holdfast("sqlite://") as app:
         yield Setting(app)

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Holdfast, ResultTimeout, TaskFailed, TaskHandle, UnknownTask, as_completed
 from holdfast.core import lifecycle
 from holdfast.core.task import Claimed, Failure
-from holdfast.errors import BadDuration, BadOption
+from holdfast.errors import BadDuration, BadOption, StoreUnavailable
 from holdfast.producer import completion
 from tests.producer.setting import Setting
 
@@ -121,8 +121,11 @@ def test_no_handles_are_no_rounds_and_wrong_ones_are_refused(setting: Setting) -
         as_completed(["0" * 32])  # type: ignore[arg-type]
 
 
-def test_a_call_that_fails_is_repeated_by_the_next_round(setting: Setting) -> None:
+def test_a_loop_that_the_store_did_not_answer_can_be_begun_anew(setting: Setting) -> None:
     handle = setting.double.enqueue(1)
     succeed(setting, setting.claim())
-    setting.store.replies_to_lose = 2
-    assert [each.result() for each in as_completed([handle])] == [2]
+    setting.store.replies_to_lose = 1
+    completed = as_completed([handle])
+    with pytest.raises(StoreUnavailable):
+        list(completed)
+    assert [each.result() for each in completed] == [2]

@@ -37,11 +37,13 @@ def test_a_result_is_waited_for(setting: Setting) -> None:
     assert setting.app.handle(handle.task_id, str).task_id == handle.task_id
 
 
-def test_waiting_survives_a_lost_reply(setting: Setting) -> None:
+def test_a_wait_that_the_store_did_not_answer_can_be_repeated(setting: Setting) -> None:
     handle = setting.double.enqueue(21)
     task = setting.claim()
     setting.settle(lifecycle.ack(task.task_id, task.token, b"42"))
-    setting.store.replies_to_lose = 2
+    setting.store.replies_to_lose = 1
+    with pytest.raises(StoreUnavailable):
+        handle.result(10)
     assert handle.result(10) == 42
 
 

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import Holdfast, Retry, TaskHandle
 from holdfast.core.retry import RunPolicy
-from holdfast.core.task import Enqueued, NewTask, State
+from holdfast.core.task import State
 from holdfast.errors import (
     RequestConflict,
     StoreUnavailable,
@@ -123,19 +123,22 @@ def test_many_calls_can_be_recorded_from_async_code(setting: Setting) -> None:
     assert [len(batch) for batch in setting.store.batches] == [1_000, 500]
 
 
-def test_a_lost_reply_is_asked_for_again_with_the_same_ids_and_makes_no_second_task(setting: Setting) -> None:
-    setting.store.replies_to_lose = 3
-    handle = setting.double.enqueue(1)
-    assert setting.store.batches == [[handle.task_id]] * 4
-    (counts,) = asyncio.run(setting.store.counts())
-    assert counts.states == {State.READY: 1}
-
-
-def test_a_store_that_stays_away_is_not_asked_for_ever(setting: Setting) -> None:
-    setting.store.replies_to_lose = 100
+def test_an_error_of_the_store_is_raised_at_once_since_the_store_itself_retries(setting: Setting) -> None:
+    setting.store.replies_to_lose = 2
     with pytest.raises(StoreUnavailable, match=r"^the reply is lost$"):
         setting.double.enqueue(1)
-    assert len(setting.store.batches) == 5
+    assert len(setting.store.batches) == 1
+
+
+def test_a_caller_that_repeats_an_unanswered_request_gets_the_task_of_the_first_call(setting: Setting) -> None:
+    order = setting.double.using(request_id="order-42")
+    setting.store.replies_to_lose = 1
+    with pytest.raises(StoreUnavailable):
+        order.enqueue(1)
+    (first,) = setting.store.batches[0]
+    assert order.enqueue(1).task_id == first
+    (counts,) = asyncio.run(setting.store.counts())
+    assert counts.states == {State.READY: 1}
 
 
 # -- request ids ---------------------------------------------------------------------------------------------
@@ -286,23 +289,3 @@ def test_a_store_that_is_opened_anew_is_asked_where_tasks_go(monkeypatch: pytest
         app.enqueue_many([task.prepare(3)])
         app.close()
     assert [store.questions for store in opened] == [1, 1]
-
-
-class Away(PassingStore):
-    """A store that has tried up to its deadline."""
-
-    calls = 0
-
-    async def enqueue(self, tasks: Sequence[NewTask], *, map_version: int = 0) -> list[Enqueued]:
-        self.calls += 1
-        raise StoreUnavailable("away", tried_ms=5_000)
-
-
-def test_a_call_that_the_store_has_repeated_up_to_its_deadline_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = Away(open_store("sqlite://"))
-    monkeypatch.setattr("holdfast.app.open_store", lambda _: away)
-    with Holdfast("sqlite://") as app:
-        task = app.task(name="double")(double)
-        with pytest.raises(StoreUnavailable, match="away"):
-            app.enqueue_many([task.prepare(1)])
-    assert away.calls == 1

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast import Holdfast
 from holdfast.core import lifecycle
 from holdfast.core.schedule.record import Overlap, Schedule
-from holdfast.errors import BadName, BadOption, BadSchedule, Refused, StoreUnavailable, UnknownSchedule, UnknownTaskType
+from holdfast.errors import BadName, BadOption, BadSchedule, Refused, UnknownSchedule, UnknownTaskType
 from holdfast.stores import documents
 from holdfast.stores.contract import DocumentResult, DocumentWrite
 from holdfast.stores.decorate import PassingStore
@@ -162,16 +162,15 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 
 class Forgetful(PassingStore):
-    """Does what it is asked, and loses the first replies."""
+    """Loses the first replies, and repeats the call each time, as an engine does."""
 
     losses = 0
 
     async def put(self, write: DocumentWrite) -> DocumentResult:
-        answer = await self.inner.put(write)
-        if self.losses:
+        while self.losses:
             self.losses -= 1
-            raise StoreUnavailable("the reply is lost")
-        return answer
+            await self.inner.put(write)
+        return await self.inner.put(write)
 
 
 def test_a_lost_reply_makes_no_second_task(local: Holdfast) -> None:

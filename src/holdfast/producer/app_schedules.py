@@ -34,7 +34,7 @@ class Schedules:
         """Makes a schedule, or gives one that was made so before this call and timing; paused or not as before."""
         when = changed_timing(Timing(), **timing)
         what = protected_call(self._call(call), self._link.crypto, name, when)
-        return await self._link.insist(lambda store: actions.put(store, name, when, what))
+        return await actions.put(self._link.store(), name, when, what)
 
     async def aedit(
         self,
@@ -52,37 +52,37 @@ class Schedules:
             when = changed_timing(schedule.timing, **timing)
             return when, edited_call(schedule, what, when, self._link.crypto, queue=queue, priority=priority)
 
-        return await self._link.insist(lambda store: actions.edit(store, name, change))
+        return await actions.edit(self._link.store(), name, change)
 
     async def aget(self, name: str) -> Schedule:
         """The schedule of this name, or `UnknownSchedule`."""
-        return await self._link.insist(lambda store: actions.one(store, name))
+        return await actions.one(self._link.store(), name)
 
     async def alist(self) -> Sequence[Schedule]:
         """All schedules, ordered by their next occurrence; those without one come last."""
-        return await self._link.insist(actions.listed)
+        return await actions.listed(self._link.store())
 
     async def anext(self, name: str, count: int = 5) -> Sequence[datetime]:
         """The next occurrences of the schedule, in its time zone; for a paused schedule, those that it would have."""
-        return await self._link.insist(lambda store: actions.upcoming(store, name, count))
+        return await actions.upcoming(self._link.store(), name, count)
 
     async def apause(self, name: str) -> Schedule:
         """Pauses the schedule until it is resumed; a task that runs goes on. A deploy does not end the pause."""
-        return await self._link.insist(lambda store: actions.pause(store, name))
+        return await actions.pause(self._link.store(), name)
 
     async def aresume(self, name: str) -> Schedule:
         """Resumes the schedule from now on; occurrences that fell into the pause are not made up for."""
-        return await self._link.insist(lambda store: actions.resume(store, name))
+        return await actions.resume(self._link.store(), name)
 
     async def arun_now(self, name: str) -> TaskHandle[Any]:
         """Enqueues a task in addition to the occurrences; `Refused` if that would be a forbidden overlap."""
         new_id = functools.cache(self._ids.task_id)
-        task_id = await self._link.insist(lambda store: actions.run_now(store, name, new_id, crypto=self._link.crypto))
+        task_id = await actions.run_now(self._link.store(), name, new_id, crypto=self._link.crypto)
         return TaskHandle(self._link, task_id, result_decoder(Any, f"task {task_id}"))
 
     async def aremove(self, name: str) -> None:
         """Deletes a schedule; the tasks that it made stay. One that the code declares comes back with a worker."""
-        await self._link.insist(lambda store: actions.remove(store, name))
+        await actions.remove(self._link.store(), name)
 
     # -- the same for sync callers --------------------------------------------------------------------------
 

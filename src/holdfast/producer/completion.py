@@ -80,7 +80,7 @@ class _Watch(Generic[R_co]):
         batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
         began_ms = self._clock.monotonic_ms()
         try:
-            tasks = await self._handles[batch[0]].link.insist(lambda store: store.get(batch))
+            tasks = await self._handles[batch[0]].link.store().get(batch)
         except BaseException:
             self._waiting.extendleft(reversed(batch))
             raise

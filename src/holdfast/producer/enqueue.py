@@ -253,7 +253,7 @@ class Recorder:
         return handles
 
     async def _record(self, batch: Sequence[Prepared[R]], tasks: Sequence[NewTask]) -> list[TaskHandle[R]]:
-        answers = await self.link.insist(lambda store: store.enqueue(tasks))
+        answers = await self.link.store().enqueue(tasks)
         return self._handles(batch, await self._without_false_conflicts(batch, answers))
 
     async def _without_false_conflicts(
@@ -264,7 +264,7 @@ class Recorder:
         if not doubtful:
             return answers
         ids = [answers[n].task_id for n in doubtful]
-        known = dict(zip(doubtful, await self.link.insist(lambda store: store.get(ids)), strict=True))
+        known = dict(zip(doubtful, await self.link.store().get(ids), strict=True))
         return [
             Enqueued(answer.task_id, created=False) if _is_repeat(batch[n], known.get(n)) else answer
             for n, answer in enumerate(answers)
@@ -292,7 +292,7 @@ class Recorder:
         store = self.link.store()
         place = self._known_place(store)
         if place is None:
-            place = await self.link.insist(lambda store: store.placement())
+            place = await store.placement()
             self._placement = store, place
         return place
 

@@ -53,7 +53,7 @@ class TaskHandle(Generic[R_co]):
         return task_info(self._link, await self._record())
 
     async def _record(self) -> Task:
-        (task,) = await self._link.insist(lambda store: store.get([self.task_id]))
+        (task,) = await self._link.store().get([self.task_id])
         if task is None:
             raise unknown_task(self.task_id)
         return task
@@ -172,7 +172,7 @@ class TaskHandle(Generic[R_co]):
         return hash(self.task_id)
 
     async def _changed(self, change: Change, otherwise: str) -> Verdict:
-        (verdict,) = await self._link.insist(lambda store: store.apply([change]))
+        (verdict,) = await self._link.store().apply([change])
         if verdict.applied:
             return verdict
         if verdict.state is None:

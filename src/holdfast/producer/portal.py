@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.payload import is_encrypted
 from holdfast.core.task import State, Task
-from holdfast.errors import HoldfastError, ResultTimeout, StoreUnavailable, UsageError
+from holdfast.errors import HoldfastError, ResultTimeout, UsageError
 from holdfast.runtime.forks import process
 from holdfast.runtime.interrupts import shielded
 
@@ -215,10 +215,6 @@ def finished(future: Future[T]) -> T:
 # -- link ----------------------------------------------------------------------------------------------------
 
 
-_TRIES = 5
-_FIRST_PAUSE_SECONDS = 0.05
-
-
 class Link:
     """What task types and handles share: the store of this process, the sync face, and `why`."""
 
@@ -234,22 +230,6 @@ class Link:
         self.waits = True
         #: How the app signs and encrypts, if it does.
         self.crypto = crypto
-
-    async def insist(self, call: Callable[[Store], Awaitable[T]]) -> T:
-        """The answer to a call that may be repeated; asked again where the store has not done so up to its deadline."""
-        pause = _FIRST_PAUSE_SECONDS
-        for _ in range(_TRIES - 1):
-            try:
-                return await call(self.store())
-            except StoreUnavailable as error:
-                if error.tried_ms:
-                    raise
-                import asyncio
-                import random
-
-                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311  # spreads load, hides nothing
-                pause *= 2
-        return await call(self.store())
 
     async def why(self, task_id: str) -> str:
         """Why the task is in its current state."""

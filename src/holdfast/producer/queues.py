@@ -22,7 +22,7 @@ class Queues:
 
     async def alist(self) -> Sequence[QueueCounts]:
         """The queues that have tasks, are paused or have an order of their own, by name."""
-        return await self._link.insist(lambda store: store.counts())
+        return await self._link.store().counts()
 
     async def apause(self, queue: str) -> None:
         """Stops handing out tasks of this queue; what is running goes on."""
@@ -39,11 +39,11 @@ class Queues:
         """
         check_queue(queue)
         step_ms = step_of(order, step)
-        await self._link.insist(lambda store: documents.set_step(store, queue, step_ms))
+        await documents.set_step(self._link.store(), queue, step_ms)
 
     async def _pause(self, queue: str, paused: bool) -> None:
         check_queue(queue)
-        await self._link.insist(lambda store: documents.pause(store, queue, paused))
+        await documents.pause(self._link.store(), queue, paused)
 
     # -- the same for sync callers --------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from holdfast.producer.options import epoch_ms
 from holdfast.producer.portal import Link
 from holdfast.producer.task_info import TaskInfo, task_info
 from holdfast.producer.task_type import TaskType
-from holdfast.stores.contract import MAX_BATCH, Query, Store, WorkerRecord
+from holdfast.stores.contract import MAX_BATCH, Query, WorkerRecord
 
 #: A task by its id, its handle, or as it was listed.
 TaskRef = str | TaskHandle[Any] | TaskInfo
@@ -85,7 +85,7 @@ class Tasks:
         """How many tasks match; up to 100,000, unless only `state` and `queue` are given."""
         query, given = _search_of(filters, self._clock, "created")
         if given.is_empty and query.type is None and query.error_type is None:
-            counted = await self._link.insist(lambda store: store.counts())
+            counted = await self._link.store().counts()
             return sum(
                 number
                 for queue in counted
@@ -94,10 +94,8 @@ class Tasks:
                 if query.states is None or state in query.states
             )
 
-        async def count(store: Store) -> int:
-            return sum([len(tasks) async for tasks in every_match(store, query, given, COUNT_LIMIT)])
-
-        return await self._link.insist(count)
+        matches = every_match(self._link.store(), query, given, COUNT_LIMIT)
+        return sum([len(tasks) async for tasks in matches])
 
     # -- the same for sync callers --------------------------------------------------------------------------
 
@@ -143,7 +141,7 @@ class DeadLetters:
         `UnknownTask` or `Refused` names one that is not a dead letter (any more); the others are replayed.
         """
         ids = [id_of(task) for task in tasks]
-        _refuse(ids, await self._link.insist(lambda store: actions.replay(store, ids)), "replayed")
+        _refuse(ids, await actions.replay(self._link.store(), ids), "replayed")
 
     async def adiscard(self, *tasks: TaskRef, reason: str) -> None:
         """Deletes dead letters; the store keeps a record of each, with its arguments and the reason.
@@ -151,7 +149,7 @@ class DeadLetters:
         `UnknownTask` or `Refused` names one that is not a dead letter (any more); the others are discarded.
         """
         ids = [id_of(task) for task in tasks]
-        _refuse(ids, await self._link.insist(lambda store: actions.discard(store, ids, reason)), "discarded")
+        _refuse(ids, await actions.discard(self._link.store(), ids, reason), "discarded")
 
     # -- the same for sync callers --------------------------------------------------------------------------
 
@@ -188,7 +186,7 @@ class Workers:
 
     async def alist(self) -> list[WorkerRecord]:
         """The workers that have been heard of, running ones first; `alive` is False for those that are gone."""
-        return await self._link.insist(inspect.worker_table)
+        return await inspect.worker_table(self._link.store())
 
     def list(self) -> builtins.list[WorkerRecord]:
         """The workers that have been heard of, running ones first; `alive` is False for those that are gone."""
@@ -201,7 +199,7 @@ async def astatus_many(link: Link, tasks: Iterable[TaskRef]) -> list[TaskInfo | 
     found: list[TaskInfo | None] = []
     for start in range(0, len(ids), MAX_BATCH):
         batch = ids[start : start + MAX_BATCH]
-        records = await link.insist(lambda store, batch=batch: store.get(batch))  # type: ignore[misc]
+        records = await link.store().get(batch)
         found += [None if record is None else task_info(link, record) for record in records]
     return found
 
@@ -212,19 +210,16 @@ def id_of(task: TaskRef) -> str:
 
 
 async def _listed(link: Link, query: Query, given: Filter, limit: int) -> list[TaskInfo]:
-    async def look(store: Store) -> tuple[list[TaskInfo], bool]:
-        found = await search(store, _limited(query, limit), given)
-        page = await inspect.with_history(store, found.page)
-        return [task_info(link, task) for task in page.tasks], found.cut_short
-
-    tasks, cut_short = await link.insist(look)
-    if cut_short:
+    store = link.store()
+    found = await search(store, _limited(query, limit), given)
+    page = await inspect.with_history(store, found.page)
+    if found.cut_short:
         _log.warning(
             "a list of tasks ended after %s were compared, there may be more: narrow it with state, queue, type, "
             "error or since",
             f"{SCAN_LIMIT:,}",
         )
-    return tasks
+    return [task_info(link, task) for task in page.tasks]
 
 
 def _limited(query: Query, limit: int) -> Query:

@@ -330,7 +330,7 @@ class Celery:
             return None if found is None else found.value
 
         link = self._link()
-        found = link.run(link.insist(find))
+        found = link.run(find(link.store()))
         if found is None:
             raise UnknownTask(f"no task was enqueued with task_id={task_id!r}")
         return app.handle(found.decode())
@@ -341,7 +341,7 @@ class Celery:
             kind=documents.MEMO, name=f"{_OWN_ID}{own_id}", value=task_id.encode(), ttl_ms=app.policy.dead_letter_ttl_ms
         )
         link = self._link()
-        link.run(link.insist(lambda store: store.put(write)))
+        link.run(link.store().put(write))
 
     def _link(self) -> Link:
         return self.store_app()._link  # noqa: SLF001  (the app has no public call for documents)
