@@ -42,6 +42,7 @@ def test_unknown_type_without_an_app(cli: CommandLine) -> None:
 
 
 def test_unknown_type_without_a_worker(cli: CommandLine) -> None:
+    cli.ok("migrate")
     assert "no worker is running" in is_one_line(cli.run("enqueue", "divide"), 2)
 
 
@@ -223,3 +224,46 @@ def test_an_app_that_cannot_be_loaded(cli: CommandLine, tmp_path: Path, text: st
 
 def test_a_module_that_is_not_there(cli: CommandLine) -> None:
     assert "there is no module" in is_one_line(cli.run("enqueue", "add", "--app", "no_such_module:app"), 2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "enqueue nothing",
+        "enqueue nothing --force --args [1]",
+        "queues pause mail",
+        "queues resume mail",
+        "queues order mail strict",
+        "queues spread mail 2",
+        "queues purge mail --yes",
+        "schedules put nightly --type report --every 1h",
+        "schedules put nightly --type report --every 1h --force --args [1]",
+        "schedules put bad/name --type report --every 1h --force",
+        "schedules put nightly --type report --force",
+        "schedules edit nightly --every 1h",
+        "schedules run nightly",
+        "tasks cancel --all --yes",
+        "dead replay --all --yes",
+        "workers drain --all",
+        "token create --scope nonsense",
+        "token create --scope admin --expires 0",
+        "token revoke abcdef",
+        "server --host 0.0.0.0 --port 0",
+        "doctor",
+    ],
+)
+def test_a_refused_command_creates_no_database(cli: CommandLine, arguments: str) -> None:
+    assert cli.run(*arguments.split()).exit_code in {1, 2}
+    assert not cli.path.exists()
+
+
+def test_a_command_that_needs_a_worker_says_so_where_there_is_no_database(cli: CommandLine) -> None:
+    line = is_one_line(cli.run("enqueue", "resize"), 1)
+    assert f"there is no database at {cli.path} yet; start a worker, fix --url, use --app module:app" in line
+    assert "run `holdfast migrate`" in is_one_line(cli.run("queues", "pause", "mail"), 1)
+
+
+@pytest.mark.parametrize("arguments", [("enqueue", "add", "--force"), ("queues", "pause", "mail", "--create")])
+def test_what_is_created_on_purpose_creates_the_database(cli: CommandLine, arguments: tuple[str, ...]) -> None:
+    cli.ok(*arguments)
+    assert cli.path.exists()

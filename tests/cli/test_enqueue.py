@@ -62,6 +62,18 @@ def test_the_app_is_also_read_from_the_environment(cli: CommandLine, app: str, m
     assert cli.json("tasks", "show", task_id)["policy"]["max_attempts"] == 7
 
 
+def test_every_command_with_an_app_reads_it_from_the_environment(
+    cli: CommandLine, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (dead,) = cli.dead_letters(type="resize", payload=b'{"url":"a"}')
+    monkeypatch.setenv("HOLDFAST_APP", app)
+    line = is_one_line(cli.run("dead", "replay", dead, "--set", "args.width=wide"), 1)
+    assert "width: Expected `int`, got `str`" in line
+    cli.ok("dead", "replay", dead)  # by itself, --app does not go without --set
+    monkeypatch.setenv("HOLDFAST_APP", "not_there:app")
+    assert "cannot import 'not_there:app'" in is_one_line(cli.run("tasks", "rerun", dead), 2)
+
+
 RESIZE = DeclaredType(
     name="resize",
     queue="images",

@@ -90,6 +90,7 @@ def test_a_task_is_made_now(nightly: CommandLine) -> None:
 
 def test_the_type_must_be_known(cli: CommandLine) -> None:
     put = ("schedules", "put", "s", "--every", "1h")
+    cli.ok("migrate")
     assert "no worker is running" in is_one_line(cli.run(*put, "--type", "add"), 2)
     cli.announce(queues=("sums",), types=("add",))
     cli.publish(DeclaredType(name="add", queue="sums", parameters=()))

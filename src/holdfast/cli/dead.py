@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from holdfast.admin import actions, inspect
@@ -18,7 +19,7 @@ from holdfast.cli import options, output
 from holdfast.cli.bulk import Bulk, Words, bulk_options, by_error, change_all, change_named, copy_named, report
 from holdfast.cli.enqueue import crypto_of_app, prepared_call, url_of
 from holdfast.cli.listing import end_of_page, page_facts, search_options, watched
-from holdfast.cli.options import store_options, with_store
+from holdfast.cli.options import app_option, store_options, with_store
 from holdfast.cli.tables import Column
 from holdfast.cli.tasks import show_task
 from holdfast.clock import SystemClock
@@ -114,12 +115,7 @@ def show(task_id: str, url: str, as_json: bool) -> None:
     metavar="args.NAME=VALUE",
     help="Change this argument; the value is JSON, or text. Repeatable.",
 )
-@click.option(
-    "--app",
-    "app_reference",
-    metavar="MODULE:APP",
-    help="With --set: check the arguments against this app, and sign and encrypt with its keys.",
-)
+@app_option("With --set: check the arguments against this app, and sign and encrypt with its keys.")
 @bulk_options(by_error)
 @store_options
 @click.pass_context
@@ -140,7 +136,7 @@ def replay(
     bulk.check(task_ids)
     if changes:
         ctx.exit(_replay_changed(url_of(ctx, url, app_reference), task_ids, dict(changes), app_reference, as_json))
-    if app_reference:
+    if app_reference and ctx.get_parameter_source("app_reference") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--app goes with --set")
     if bulk.all:
         change_all(url, bulk, _chosen(bulk), lifecycle.replay, Words("replay", "replayed", "dead letter"), as_json)

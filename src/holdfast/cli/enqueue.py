@@ -117,6 +117,8 @@ _DEFAULT_QUEUE = "default"
 #: How many known types an error names.
 _MAX_NAMED = 10
 _ASK = "use --app module:app (or HOLDFAST_APP), or --force to enqueue it unchecked with the default policy"
+#: What to do where there is no database, so that no worker can have published anything.
+START_WORKER = f"start a worker, fix --url, {_ASK}"
 
 
 async def published_call(
@@ -261,6 +263,8 @@ def enqueue(
 ) -> None:
     """Enqueue a task."""
     call = _checked(asked, wait, timeout_ms)
+    if call.force and not app_reference:
+        as_object(call.arguments)  # before the store is opened, which creates it
     crypto = crypto_of_app(app_reference)
     known = prepared_call(app_reference, call.type, call.arguments, **call.options) if app_reference else None
 
@@ -273,7 +277,8 @@ def enqueue(
             output.chatter(f"task {answer.task_id}")
         return answer, await _ended(store, answer.task_id, timeout_ms) if wait else None
 
-    answer, ended = with_store(url_of(ctx, url, app_reference), record)
+    exists = not (app_reference or call.force)
+    answer, ended = with_store(url_of(ctx, url, app_reference), record, must_exist=exists, advice=START_WORKER)
     if crypto is not None and ended is not None and ended.result is not None:
         ended = msgspec.structs.replace(ended, result=crypto.opened_result(ended, ended.result))
     _print(answer, ended, as_json)

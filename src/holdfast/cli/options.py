@@ -23,6 +23,8 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 
 #: The beginning of a task_id; shorter ones are too many tasks: `admin.search.SHORTEST_PREFIX`.
 _PREFIX = re.compile(r"[0-9a-fA-F]{6,31}", re.ASCII)
+#: What to do about a database that does not exist, unless the command knows better.
+_CREATE_ADVICE = "enqueue a task, run `holdfast migrate`, or fix --url"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Answer = TypeVar("_Answer")
 
@@ -74,18 +76,24 @@ def log_options(function: _Function) -> _Function:
 
 
 def with_store(
-    url: str, action: Callable[[Store], Awaitable[_Answer]], *, must_exist: bool = False, in_part: bool = False
+    url: str,
+    action: Callable[[Store], Awaitable[_Answer]],
+    *,
+    must_exist: bool = False,
+    in_part: bool = False,
+    advice: str = _CREATE_ADVICE,
 ) -> _Answer:
     """Opens the store, runs the action on a new event loop, and closes the store whatever happens.
 
-    `must_exist` is for those who only look: a misspelt URL should not become a new, empty database. `in_part` is for
-    what makes sense without some of the partitions: those that do not answer are named, and the exit code is 1.
+    `must_exist` is for commands that need something in the store: a misspelt URL must not become a new, empty database;
+    `advice` then says what to do. `in_part` is for what makes sense without some of the partitions: those that do not
+    answer are named, and the exit code is 1.
     """
     from holdfast.stores.open import open_store
     from holdfast.stores.sharded.store import ShardedStore
 
     if must_exist:
-        _refuse_missing(url)
+        _refuse_missing(url, advice)
 
     async def run() -> _Answer:
         store = open_store(url)
@@ -175,12 +183,17 @@ def iso_time(milliseconds: int | None) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _refuse_missing(url: str) -> None:
+def missing_file(url: str) -> Path | None:
+    """The first SQLite file of the URL that does not exist yet; None if all do, or none is named."""
     from holdfast.stores.open import resolved, split_urls, sqlite_path
 
-    for each in split_urls(resolved(url)):
-        path = sqlite_path(each) if each.startswith("sqlite:") else ""
-        if path and not Path(path).parent.is_dir():
-            raise StoreUnavailable(f"there is no folder {Path(path).parent}; fix --url, or make the folder")
-        if path and not Path(path).exists():
-            raise StoreUnavailable(f"there is no database at {path} yet; enqueue a task first, or fix --url")
+    paths = (sqlite_path(each) for each in split_urls(resolved(url)) if each.startswith("sqlite:"))
+    return next((Path(path) for path in paths if path and not Path(path).exists()), None)
+
+
+def _refuse_missing(url: str, advice: str) -> None:
+    path = missing_file(url)
+    if path is not None and not path.parent.is_dir():
+        raise StoreUnavailable(f"there is no folder {path.parent}; fix --url, or make the folder")
+    if path is not None:
+        raise StoreUnavailable(f"there is no database at {path} yet; {advice}")

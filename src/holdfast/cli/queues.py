@@ -17,10 +17,11 @@ from holdfast.cli.listing import watched
 from holdfast.cli.options import store_options, with_store
 from holdfast.cli.tables import Column
 from holdfast.core.durations import format_ms
-from holdfast.core.priority import AGED_STEP_MS, ORDERS, Order, order_text
+from holdfast.core.priority import AGED_STEP_MS, ORDERS, Order, order_text, step_of
 from holdfast.core.task import State
 from holdfast.errors import BadOption
 from holdfast.stores.contract import Query, Store
+from holdfast.stores.open import split_urls
 
 #: Always in the table; the others only when a queue has tasks in them, since a terminal is narrow.
 _COMMON = frozenset({State.READY, State.CLAIMED, State.SCHEDULED, State.SUCCEEDED})
@@ -107,12 +108,13 @@ def set_order(name: str, order: Order, step: str | None, create: bool, url: str,
     strict: always the highest priority first, however long others wait. aged: each priority level counts as one step of
     waiting time, so that no task starves.
     """
+    step_of(order, step)  # refuses a wrong step before the store is opened
 
     async def change(store: Store) -> int:
         await _check_known(store, [name], create)
         return await actions.set_order(store, name, order, step)
 
-    step_ms = with_store(url, change, in_part=True)
+    step_ms = with_store(url, change, must_exist=not create, in_part=True)
     if as_json:
         output.document({"queue": name, "order": order, "step_ms": step_ms})
     else:
@@ -128,7 +130,9 @@ def spread(name: str, partitions: int, url: str, as_json: bool) -> None:
 
     Tasks with a request_id stay in the queue's first partition, where repeated requests find them.
     """
-    current = with_store(url, lambda store: spreading.spread(store, name, partitions))
+    # Several partitions are often spread over before the first task; one is refused in any case.
+    is_one = len(split_urls(url)) == 1
+    current = with_store(url, lambda store: spreading.spread(store, name, partitions), must_exist=is_one)
     if as_json:
         output.document({"queue": name, "partitions": current.partitions(name), "map_version": current.version})
         return
@@ -218,7 +222,7 @@ def _switch(names: tuple[str, ...], url: str, as_json: bool, create: bool, *, pa
         for name in names:
             await (actions.pause if paused else actions.resume)(store, name)
 
-    with_store(url, switch, in_part=True)
+    with_store(url, switch, must_exist=not create, in_part=True)
     if as_json:
         output.document([{"queue": name, "paused": paused} for name in names])
         return

@@ -18,7 +18,15 @@ from holdfast.admin.inspect import json_value
 from holdfast.admin.views import schedule_view
 from holdfast.cli import options as types
 from holdfast.cli import output
-from holdfast.cli.enqueue import as_object, crypto_of_app, prepared_call, published_call, read_arguments, url_of
+from holdfast.cli.enqueue import (
+    START_WORKER,
+    as_object,
+    crypto_of_app,
+    prepared_call,
+    published_call,
+    read_arguments,
+    url_of,
+)
 from holdfast.cli.listing import watched
 from holdfast.cli.options import app_option, store_options, with_store
 from holdfast.cli.tables import Column
@@ -27,6 +35,7 @@ from holdfast.core import payload
 from holdfast.core.declared import DeclaredType
 from holdfast.core.durations import format_ms
 from holdfast.core.ids import IdSource
+from holdfast.core.names import check_schedule
 from holdfast.core.schedule.decide import changed_call, changed_timing
 from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
 from holdfast.core.schedule.timing import CronLine, zone
@@ -231,9 +240,12 @@ def show_next(name: str, count: int, url: str, as_json: bool) -> None:
 def put(ctx: click.Context, /, name: str, type_name: str, url: str, as_json: bool, **given: Any) -> None:
     """Create a schedule, or replace one that was created at run time."""
     timing = changed_timing(Timing(), **_timing(given))
+    check_schedule(name)
     arguments = read_arguments("{}" if given["arguments"] is None else given["arguments"])
     app = given["app_reference"]
     crypto, known = crypto_of_app(app), None
+    if given["force"] and not app:
+        as_object(arguments)  # before the store is opened, which creates it
     if app:
         known = call_of(prepared_call(app, type_name, arguments, queue=given["queue"], priority=given["priority"]))
 
@@ -241,7 +253,8 @@ def put(ctx: click.Context, /, name: str, type_name: str, url: str, as_json: boo
         call = known or await _published(store, type_name, arguments, crypto, given)
         return await actions.put(store, name, timing, protected_call(call, crypto, name, timing))
 
-    _tell(with_store(url_of(ctx, url, app), make), as_json)
+    exists = not (app or given["force"])
+    _tell(with_store(url_of(ctx, url, app), make, must_exist=exists, advice=START_WORKER), as_json)
 
 
 @schedules.command("edit")
@@ -279,7 +292,7 @@ def edit(ctx: click.Context, /, name: str, url: str, as_json: bool, **given: Any
         declared = None if arguments is None or by_app else await documents.declared_type(store, type_name)
         return await actions.edit(store, name, lambda schedule: change(schedule, declared))
 
-    _tell(with_store(url_of(ctx, url, app), make), as_json)
+    _tell(with_store(url_of(ctx, url, app), make, must_exist=True), as_json)
 
 
 @schedules.command("pause")

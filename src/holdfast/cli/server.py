@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import duration_type, log_options, url_option
+from holdfast.cli.options import duration_type, log_options, missing_file, url_option
 from holdfast.core.retry import RunPolicy
 from holdfast.observe.logs import LogFormat
 
@@ -119,11 +119,14 @@ def server(  # noqa: PLR0913, PLR0917  (its options)
 
 async def _serve(listener: socket.socket, host: str, url: str, settings: ServerSettings) -> None:
     from holdfast.server.auth import TokenGuard
-    from holdfast.server.process import first_token, serve, shown
+    from holdfast.server.edge import is_loopback
+    from holdfast.server.process import first_token, no_token, serve, shown
     from holdfast.server.server import Server
     from holdfast.stores.open import open_store
     from holdfast.version import __version__
 
+    if not is_loopback(host) and missing_file(url) is not None:
+        raise no_token(host)  # before the store is opened, which creates it
     store = open_store(url)
     try:
         token = await first_token(store, host)

@@ -19,7 +19,7 @@ from holdfast.cli import options, output
 from holdfast.cli.bulk import Bulk, Words, bulk_options, by_state, change_all, change_named, copy_named, report
 from holdfast.cli.enqueue import crypto_of_app, url_of
 from holdfast.cli.listing import end_of_page, page_facts, search_options, watched
-from holdfast.cli.options import iso_time, store_options, with_store
+from holdfast.cli.options import app_option, iso_time, store_options, with_store
 from holdfast.cli.tables import Column
 from holdfast.clock import SystemClock
 from holdfast.core import lifecycle
@@ -253,11 +253,6 @@ async def _named(store: Store, task_id: str) -> Task:
     return await inspect.one_task(store, await whole_id(store, task_id))
 
 
-_BY_APP = click.option(
-    "--app", "app_reference", metavar="MODULE:APP", help="Sign and encrypt with the keys of this app."
-)
-
-
 @tasks.command("run-now")
 @click.argument("task_ids", nargs=-1, required=True, type=options.task_id, metavar="TASK_ID...")
 @store_options
@@ -293,7 +288,7 @@ def reschedule(
 
 @tasks.command("rerun")
 @click.argument("task_ids", nargs=-1, required=True, type=options.task_id, metavar="TASK_ID...")
-@_BY_APP
+@app_option("Sign and encrypt with the keys of this app.")
 @store_options
 @click.pass_context
 def rerun(ctx: click.Context, task_ids: tuple[str, ...], app_reference: str | None, url: str, as_json: bool) -> None:

@@ -156,7 +156,12 @@ async def first_token(store: Store, host: str, *, clock: Clock | None = None) ->
         log.warning("the store does not answer; all requests are refused until it does: %s", error)
         return None
     if not has_tokens:
-        raise BadOption(
-            f"--host {host} is refused while there is no token: make one with `holdfast token create --scope admin`"
-        )
+        raise no_token(host)
     return None
+
+
+def no_token(host: str) -> BadOption:
+    """The error for a server that other hosts could reach, and that nobody could use."""
+    return BadOption(
+        f"--host {host} is refused while there is no token: make one with `holdfast token create --scope admin`"
+    )

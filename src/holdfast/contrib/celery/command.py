@@ -19,9 +19,11 @@ from holdfast.stores.urls import hidden
 _app_option = click.option(
     "--app",
     "reference",
+    envvar="HOLDFAST_APP",
     required=True,
     metavar="MODULE:APP",
-    help="Enqueue into the store of this app: a Celery of holdfast.contrib.celery, or a Holdfast app.",
+    help="Enqueue into the store of this app: a Celery of holdfast.contrib.celery, or a Holdfast app. Also read "
+    "from HOLDFAST_APP.",
 )
 
 

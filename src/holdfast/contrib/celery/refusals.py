@@ -27,7 +27,7 @@ WORKFLOWS: Final = {
 }
 
 _CONTROL = "no control commands; use `holdfast workers`, `holdfast tasks` and `holdfast queues`, or app.holdfast"
-_EVENTS = "no events, so no Flower; use `holdfast server`, its dashboard and metrics"
+_EVENTS = "no events, so no Flower; use `holdfast tasks`, `holdfast workers` and the metrics of `holdfast server`"
 #: Modules and names of Celery's, and why they are refused.
 REFUSED_IMPORTS: Final = {
     "celery.bootsteps": "no bootsteps; open what workers need in worker_process_init or a lifespan of app.holdfast",
