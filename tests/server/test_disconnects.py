@@ -21,10 +21,13 @@ class _Visit:
     def __init__(self) -> None:
         self.request = self.caller = self
         self.gone = asyncio.Event()
+        #: Set once it is listened for the client's leaving.
+        self.watched = asyncio.Event()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.places = 0
 
     async def receive(self) -> dict[str, str]:
+        self.watched.set()
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
@@ -38,7 +41,9 @@ class _Visit:
         return while_there(cast("Call", self), work)
 
 
-async def _when(event: asyncio.Event, log: list[str]) -> str:
+async def _when(event: asyncio.Event, log: list[str], begun: asyncio.Event | None = None) -> str:
+    if begun is not None:
+        begun.set()
     try:
         await event.wait()
     except asyncio.CancelledError:
@@ -67,9 +72,9 @@ def test_the_answer_is_that_of_the_work() -> None:
 @pytest.mark.parametrize(("leave", "error"), [("gone", ClientGone), ("ended", Denied)])
 def test_the_work_ends_with_the_client_and_with_the_token(leave: str, error: type[Exception]) -> None:
     async def scenario() -> None:
-        visit, log = _Visit(), list[str]()
-        working = asyncio.create_task(visit.work(_when(asyncio.Event(), log)))
-        await asyncio.sleep(0.01)
+        visit, begun, log = _Visit(), asyncio.Event(), list[str]()
+        working = asyncio.create_task(visit.work(_when(asyncio.Event(), log, begun)))
+        await asyncio.gather(begun.wait(), visit.watched.wait())
         visit.gone.set() if leave == "gone" else visit.ended.set_result(None)
         with pytest.raises(error):
             await working
@@ -81,16 +86,17 @@ def test_the_work_ends_with_the_client_and_with_the_token(leave: str, error: typ
 @pytest.mark.parametrize("steps", range(5))
 def test_a_client_that_leaves_as_the_work_is_done_is_no_trouble(steps: int) -> None:
     async def scenario() -> None:
-        visit, done = _Visit(), asyncio.Event()
+        visit, begun, done = _Visit(), asyncio.Event(), asyncio.Event()
         troubles = _troubles()
-        working = asyncio.create_task(visit.work(_when(done, [])))
-        await asyncio.sleep(0.01)
+        working = asyncio.create_task(visit.work(_when(done, [], begun)))
+        await asyncio.gather(begun.wait(), visit.watched.wait())
         visit.gone.set()
         for _ in range(steps):
             await asyncio.sleep(0)
         done.set()
         assert (await asyncio.gather(working, return_exceptions=True))[0].__class__ in {str, ClientGone}
-        await asyncio.sleep(0.01)
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+        await asyncio.sleep(0)  # callbacks of what has ended
         assert troubles == []
 
     asyncio.run(scenario())

@@ -196,6 +196,12 @@ class Rig:
             while sum(task.state is state for task in await self.tasks()) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
+    async def until_started(self, count: int) -> None:
+        """Waits until this many runs have begun."""
+        async with asyncio.timeout(30):
+            while len(self.started) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
     async def drain(self, state: State = State.SUCCEEDED) -> None:
         """Runs until all recorded tasks are in this state, then until it is quiet."""
         working = asyncio.create_task(self.fetcher.run())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.admin import tokens
-from holdfast.clock import SystemClock
+from holdfast.clock import Clock, SystemClock
 from holdfast.server.auth import MAX_WAITING, TokenGuard
 from holdfast.server.server import Server, ServerSettings
 from holdfast.stores.contract import Store
@@ -32,7 +32,7 @@ class Gate:
     @property
     def store(self) -> Store:
         """For the event loop of the server only."""
-        return self.server.gateway.store
+        return self.server.service.store
 
     def run(self, call: Callable[[Store], Awaitable[T]]) -> T:
         """The answer of the store itself."""
@@ -69,16 +69,20 @@ class Gate:
 
 @contextmanager
 def open_gate(
-    directory: Path, settings: ServerSettings | None = None, *, max_waiting: int = MAX_WAITING
+    directory: Path,
+    settings: ServerSettings | None = None,
+    *,
+    max_waiting: int = MAX_WAITING,
+    clock: Clock | None = None,
 ) -> Iterator[Gate]:
     """A gate that is open while the block runs."""
 
-    def make_gateway() -> Server:
+    def make_service() -> Server:
         store = open_store(f"sqlite:///{directory}/tasks.db")
-        guard = TokenGuard(store, max_waiting=max_waiting)
+        guard = TokenGuard(store, clock=clock, max_waiting=max_waiting)
         return Server(store, guard, settings or ServerSettings(maintenance=False))
 
-    server = RunningServer(make_gateway)
+    server = RunningServer(make_service)
     server.start()
     gate = Gate(server)
     try:

@@ -15,7 +15,7 @@ from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.retry import RunPolicy
 from holdfast.core.task import NewTask, State
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.contract import Reserve, Reserved
+from holdfast.stores.contract import Reserve, Reserved, Store
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
@@ -40,7 +40,7 @@ def test_lost_calls_and_replies_make_no_task_run_twice() -> None:
         await rig.enqueue(400)
         store.strike(True)
         working = asyncio.create_task(rig.fetcher.run())
-        await asyncio.wait_for(_until_started(rig, 400), 60)
+        await rig.until_started(400)
         store.strike(False)
         await rig.until(State.SUCCEEDED, 400)
         rig.fetcher.quiet()
@@ -51,11 +51,6 @@ def test_lost_calls_and_replies_make_no_task_run_twice() -> None:
         assert rig.held() == set()
 
     asyncio.run(scenario())
-
-
-async def _until_started(rig: Rig, count: int) -> None:
-    while len(rig.started) < count:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -169,14 +164,45 @@ def test_what_a_long_outage_brings_back_is_released_and_not_run() -> None:
     asyncio.run(scenario())
 
 
-def test_a_task_enqueued_to_an_idle_child_is_picked_up_by_the_bell(monkeypatch: pytest.MonkeyPatch) -> None:
+class _Watched(PassingStore):
+    """Knows whether its worker is idle: it waits for a wake-up, and its last look found nothing."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.waiting = 0
+        self.empty_looks = 0
+        self._found_nothing = False
+
+    async def wait(self, wakeups: Sequence[str], timeout_ms: int) -> bool:
+        self.waiting += 1
+        try:
+            return await super().wait(wakeups, timeout_ms)
+        finally:
+            self.waiting -= 1
+
+    async def reserve(self, request: Reserve, settle: Sequence[Change] = ()) -> Reserved:
+        self._found_nothing = False
+        reserved = await super().reserve(request, settle)
+        self._found_nothing = not reserved.tasks
+        self.empty_looks += self._found_nothing
+        return reserved
+
+    async def until_idle(self, looks: int = 0) -> None:
+        """Waits until its worker is idle after more than so many looks that found nothing."""
+        async with asyncio.timeout(30):
+            while not (self.waiting and self._found_nothing and self.empty_looks > looks):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+def test_a_task_enqueued_to_an_idle_child_is_picked_up_by_the_wakeup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.worker.child.loop.SAFETY_POLL_MS", 3_600_000)
 
     async def scenario() -> None:
-        rig = Rig(nothing)
+        store = _Watched(open_store("sqlite://"))
+        rig = Rig(nothing, store=store)
         working = asyncio.create_task(rig.fetcher.run())
         for count in range(1, 6):
-            await asyncio.sleep(0.02)
+            await store.until_idle()
             await rig.enqueue(1)
             await rig.until(State.SUCCEEDED, count)
         rig.fetcher.quiet()
@@ -192,15 +218,18 @@ def test_a_ring_that_brings_nothing_is_passed_on_to_children_for_other_types(
     monkeypatch.setattr("holdfast.worker.child.loop.SAFETY_POLL_MS", 3_600_000)
 
     async def scenario() -> None:
-        rig = Rig(nothing, some_types_only=some_types_only)
+        store = _Watched(open_store("sqlite://"))
+        rig = Rig(nothing, store=store, some_types_only=some_types_only)
         working = asyncio.create_task(rig.fetcher.run())
-        await asyncio.sleep(0.02)
+        await store.until_idle()
         other = NewTask(task_id=IDS.task_id(), type="other", queue="default", payload=b"{}")
         await rig.store.enqueue([other])
         await rig.enqueue(1)
         await rig.until(State.SUCCEEDED, 1)
+        await store.until_idle()
+        looks = store.empty_looks
         await rig.store.enqueue([msgspec.structs.replace(other, task_id=IDS.task_id())])
-        await asyncio.sleep(0.1)
+        await store.until_idle(looks)
         assert (WakeupUnused() in rig.news) is some_types_only
         rig.fetcher.quiet()
         await working
@@ -219,10 +248,11 @@ class _Deaf(PassingStore):
 
 def test_a_child_that_is_told_to_look_needs_no_bell() -> None:
     async def scenario() -> None:
-        rig = Rig(nothing, store=_Deaf(open_store("sqlite://")))
+        store = _Watched(_Deaf(open_store("sqlite://")))
+        rig = Rig(nothing, store=store)
         working = asyncio.create_task(rig.fetcher.run())
         for count in range(1, 4):
-            await asyncio.sleep(0.02)
+            await store.until_idle()
             await rig.enqueue(1)
             rig.fetcher.look()
             await rig.until(State.SUCCEEDED, count)

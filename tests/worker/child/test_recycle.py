@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.core.task import State
+from holdfast.testing.clock import SteppedClock
 from holdfast.worker.child.watchdog import Watchdog
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.protocol import FromChild, Recycle, Reserving
@@ -144,13 +145,13 @@ def test_a_child_without_room_is_as_good_as_one_that_reserves() -> None:
         async def wait() -> None:
             await leave.wait()
 
-        rig = Rig(wait, slots=1)
+        clock = SteppedClock()
+        rig = Rig(wait, slots=1, clock=clock)
         await rig.enqueue(1)
         working = asyncio.create_task(rig.fetcher.run())
-        await rig.until(State.CLAIMED, 1)
-        await asyncio.sleep(0.05)
-        asked_ms = SystemClock().monotonic_ms()
-        assert (rig.fetcher.reserved_at_ms or 0) >= asked_ms
+        await rig.until_started(1)
+        clock.advance(50)
+        assert rig.fetcher.reserved_at_ms == clock.monotonic_ms()
         leave.set()
         await rig.until(State.SUCCEEDED, 1)
         rig.fetcher.quiet()

@@ -13,6 +13,7 @@ from holdfast import Holdfast, current
 from holdfast.core.retry import RunPolicy
 from holdfast.core.task import State
 from holdfast.errors import StoreUnavailable, TimedOut
+from holdfast.stores import documents
 from holdfast.stores.contract import MAINTENANCE, Reserve, Reserved, Store
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
@@ -208,7 +209,9 @@ def test_a_first_start_after_the_deadline_does_not_happen_and_a_second_one_does(
         rig = Rig(fail_once)
         late = RunPolicy(expires_ms=1)
         await rig.enqueue(1, policy=late)
-        await asyncio.sleep(0.01)
+        (task,) = await rig.tasks()
+        while (await documents.schedules(rig.store, 0)).now_ms <= task.created_at_ms + 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         await rig.drain(State.CANCELLED)
         (task,) = await rig.tasks()
         assert task.reason == "expired: not started within 1ms"

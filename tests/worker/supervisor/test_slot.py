@@ -43,7 +43,9 @@ class Stage:
         self.incarnations: list[Incarnation] = []
         self.gone: set[int] = set()
         self.clock = SteppedClock()
-        backoff = Backoff(base_ms=20, cap_ms=20, draw=lambda: 0.0)
+        #: How many restarts were put off.
+        self.put_off = 0
+        backoff = Backoff(base_ms=20, cap_ms=20, draw=self._draw)
         self.slot = ChildSlot(1, self.clock, backoff=backoff, **options)
         self.filling = asyncio.create_task(self._fill())
 
@@ -51,6 +53,10 @@ class Stage:
         async for incarnation in self.slot:
             incarnation.child = FakeChild()  # type: ignore[assignment]
             self.incarnations.append(incarnation)
+
+    def _draw(self) -> float:
+        self.put_off += 1
+        return 0.0
 
     def child(self, number: int) -> Any:
         return self.incarnations[number].child
@@ -150,14 +156,12 @@ def test_when_the_successor_cannot_start_the_old_child_goes_on_and_it_is_tried_a
 def test_while_the_source_is_broken_the_next_change_is_waited_for() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.end(0, "exited with code 2", unusable=True)
-        await asyncio.sleep(0.1)  # several times the backoff
-        assert len(stage.incarnations) == 1
+        assert (len(stage.incarnations), stage.put_off) == (1, 0)
         stage.slot.replace("the source has changed")
         await stage.begin(1)
         stage.slot.replace("the source has changed")
         await stage.end(2, "exited with code 2", unusable=True)
-        await asyncio.sleep(0.1)
-        assert len(stage.incarnations) == 3
+        assert (len(stage.incarnations), stage.put_off) == (3, 0)
         assert stage.slot.serving is stage.incarnations[1]
         assert not stage.child(1).quiet
 
