@@ -1,4 +1,4 @@
-"""Gateways under test: all who produce and work know nothing but them; the checks at the end look behind them."""
+"""`holdfast server` under test: producers and workers know nothing else; the checks at the end look behind them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.remote.gateway_process import GatewayProcess, running_gateway
+from tests.remote.holdfast_server import HoldfastServer, holdfast_server
 from tests.servers.flavours import DURABLE
 from tests.servers.proxy import FaultProxy
 from tests.servers.redis_server import RedisServer
@@ -23,7 +23,7 @@ from chaos.http_wire import HttpWire
 from chaos.redis_records import keys_of
 from chaos.stresses import SLOW, slow_line
 
-#: Short enough that calls give up while a gateway is frozen, and are made again by those who made them.
+#: Short enough that calls give up while a server is frozen, and are made again by those who made them.
 _DEADLINE: Final = "2s"
 _FROZEN_SECONDS: Final = 5.0
 #: What producers, the stale settler and the checks at the end need; workers need less.
@@ -33,27 +33,27 @@ _WORKER: Final = ("work:*",)
 _DROP_EVERY: Final = (3, 7, 20)
 
 
-def of_gateways(server: RedisServer, gateways: Sequence[GatewayProcess]) -> Deployment:
-    """Gateways before one server: the load calls the first of them, the workers call the last."""
-    name = "gateway" if len(gateways) == 1 else "gateways"
-    return _deployment(name, server, gateways, str, _faults_of(server, gateways))
+def of_http_servers(server: RedisServer, http_servers: Sequence[HoldfastServer]) -> Deployment:
+    """Servers before one Redis: the load calls the first of them, the workers call the last."""
+    name = "gateway" if len(http_servers) == 1 else "gateways"
+    return _deployment(name, server, http_servers, str, _faults_of(server, http_servers))
 
 
-def of_gateway_line(server: RedisServer, gateway: GatewayProcess, proxy: FaultProxy) -> Deployment:
-    """A gateway behind a line that can be made bad, and that accepts connections even while the gateway is gone."""
+def of_http_server_line(server: RedisServer, http_server: HoldfastServer, proxy: FaultProxy) -> Deployment:
+    """A server behind a line that can be made bad, and that accepts connections even while the server is gone."""
 
     def cut(_key: str, _random: Random) -> str:
         return f"cut {proxy.cut()} connections"
 
     lossy = drops(proxy.strike, lambda: proxy.struck.dropped, _DROP_EVERY)
-    faults = {**_faults_of(server, [gateway]), "drop_replies": lossy, "cut": cut}
-    return _deployment("gateway-line", server, [gateway], proxy.url_for, faults, proxy.strike)
+    faults = {**_faults_of(server, [http_server]), "drop_replies": lossy, "cut": cut}
+    return _deployment("gateway-line", server, [http_server], proxy.url_for, faults, proxy.strike)
 
 
 def _deployment(
     name: str,
     server: RedisServer,
-    gateways: Sequence[GatewayProcess],
+    http_servers: Sequence[HoldfastServer],
     way: Callable[[str], str],
     faults: dict[str, Fault],
     heal_line: Callable[[], None] = lambda: None,
@@ -61,10 +61,10 @@ def _deployment(
     def heal() -> None:
         heal_line()
         server.heal()
-        for gateway in gateways:
-            gateway.heal()
+        for http_server in http_servers:
+            http_server.heal()
 
-    first, last = gateways[0], gateways[-1]
+    first, last = http_servers[0], http_servers[-1]
     return Deployment(
         name,
         f"{way(first.url(*_LOAD))}?deadline={_DEADLINE}",
@@ -72,35 +72,35 @@ def _deployment(
         heal,
         faults,
         worker_url=f"{way(last.url(*_WORKER))}?deadline={_DEADLINE}",
-        complaints=lambda: [line for gateway in gateways for line in complaints_in(gateway.log())],
+        complaints=lambda: [line for http_server in http_servers for line in complaints_in(http_server.log())],
     )
 
 
-def _faults_of(server: RedisServer, gateways: Sequence[GatewayProcess]) -> dict[str, Fault]:
-    def kill(gateway: GatewayProcess) -> str:
-        gateway.kill()
-        gateway.start()
-        return f"{gateway}: killed, then started"
+def _faults_of(server: RedisServer, http_servers: Sequence[HoldfastServer]) -> dict[str, Fault]:
+    def kill(http_server: HoldfastServer) -> str:
+        http_server.kill()
+        http_server.start()
+        return f"{http_server}: killed, then started"
 
-    def stop(gateway: GatewayProcess) -> str:
-        code = gateway.stop()
+    def stop(http_server: HoldfastServer) -> str:
+        code = http_server.stop()
         if code != 0:
-            raise AssertionError(f"{gateway} ended with {code} when it was told to stop")
-        gateway.start()
-        return f"{gateway}: stopped, then started"
+            raise AssertionError(f"{http_server} ended with {code} when it was told to stop")
+        http_server.start()
+        return f"{http_server}: stopped, then started"
 
-    def freeze(gateway: GatewayProcess) -> str:
-        gateway.freeze()
+    def freeze(http_server: HoldfastServer) -> str:
+        http_server.freeze()
         wait_seconds(_FROZEN_SECONDS)
-        gateway.thaw()
-        return f"{gateway}: frozen for {_FROZEN_SECONDS:g} s"
+        http_server.thaw()
+        return f"{http_server}: frozen for {_FROZEN_SECONDS:g} s"
 
-    def one_of_them(strike: Callable[[GatewayProcess], str], _key: str, random: Random) -> str:
-        return strike(random.choice(gateways))
+    def one_of_them(strike: Callable[[HoldfastServer], str], _key: str, random: Random) -> str:
+        return strike(random.choice(http_servers))
 
     def kill_store(_key: str, _random: Random) -> str:
         server.restart(kill=True)
-        return f"{server}: killed behind the gateway, then started"
+        return f"{server}: killed behind the server, then started"
 
     return {
         "kill_gateway": partial(one_of_them, kill),
@@ -112,45 +112,45 @@ def _faults_of(server: RedisServer, gateways: Sequence[GatewayProcess]) -> dict[
 
 @contextmanager
 def deployed_gateway(_seed: int) -> Iterator[Deployment]:
-    """A new gateway before a new server."""
-    with _running(1) as (server, gateways):
-        yield of_gateways(server, gateways)
+    """A new server before a new Redis."""
+    with _running(1) as (server, http_servers):
+        yield of_http_servers(server, http_servers)
 
 
 @contextmanager
 def deployed_gateways(_seed: int) -> Iterator[Deployment]:
     """Two of them before one server."""
-    with _running(2) as (server, gateways):
-        yield of_gateways(server, gateways)
+    with _running(2) as (server, http_servers):
+        yield of_http_servers(server, http_servers)
 
 
 @contextmanager
 def deployed_gateway_line(seed: int) -> Iterator[Deployment]:
-    """A new gateway behind a proxy."""
-    with _running(1) as (server, [gateway]), FaultProxy(gateway.address, seed=seed, wire=HttpWire) as proxy:
-        yield of_gateway_line(server, gateway, proxy)
+    """A new server behind a proxy."""
+    with _running(1) as (server, [http_server]), FaultProxy(http_server.address, seed=seed, wire=HttpWire) as proxy:
+        yield of_http_server_line(server, http_server, proxy)
 
 
 @contextmanager
 def deployed_gateway_slow_line(seed: int) -> Iterator[Deployment]:
-    """A new gateway whose workers are behind a slow line."""
-    with _running(1) as (server, [gateway]), FaultProxy(gateway.address, seed=seed, wire=AnyWire) as proxy:
-        plain = of_gateways(server, [gateway])
+    """A new server whose workers are behind a slow line."""
+    with _running(1) as (server, [http_server]), FaultProxy(http_server.address, seed=seed, wire=AnyWire) as proxy:
+        plain = of_http_servers(server, [http_server])
         yield replace(
             plain,
             name="gateway-slow-line",
-            url=gateway.url(*_LOAD),
+            url=http_server.url(*_LOAD),
             faults={},
             stresses={"slow_line": slow_line(proxy)},
-            worker_url=proxy.url_for(gateway.url(*_WORKER)),
+            worker_url=proxy.url_for(http_server.url(*_WORKER)),
             **SLOW,
         )
 
 
 @contextmanager
-def _running(count: int) -> Iterator[tuple[RedisServer, list[GatewayProcess]]]:
+def _running(count: int) -> Iterator[tuple[RedisServer, list[HoldfastServer]]]:
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-gateways-")))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-servers-")))
         server = stack.enter_context(RedisServer(profile=DURABLE))
         url = f"{server.url}?durability=local"
-        yield server, [stack.enter_context(running_gateway(directory, url)) for _ in range(count)]
+        yield server, [stack.enter_context(holdfast_server(directory, url)) for _ in range(count)]

@@ -13,7 +13,7 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 
 
 class HttpWire:
-    """One connection to a gateway; the path of a request is its command."""
+    """One connection to a server; the path of a request is its command."""
 
     handshake: ClassVar[frozenset[str]] = frozenset()
 

@@ -317,7 +317,7 @@ def test_heartbeats_come_at_least_as_often_as_asked(
         ({"REDIS_HOST": "cache.example", "REDIS_PORT": "7000"}, "redis://cache.example:7000/0"),
         ({"REDIS_HOST": "::1"}, "redis://[::1]:6379/0"),
         # As Kubernetes sets it in every pod when there is a service of the name redis.
-        ({"HOLDFAST_URL": "http://gateway:8080", "REDIS_PORT": "tcp://10.0.0.1:6379"}, "http://gateway:8080"),
+        ({"HOLDFAST_URL": "http://server:8080", "REDIS_PORT": "tcp://10.0.0.1:6379"}, "http://server:8080"),
     ],
 )
 def test_the_store_is_the_one_that_is_named(

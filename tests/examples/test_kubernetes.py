@@ -38,7 +38,7 @@ def test_every_file_is_part_of_the_whole() -> None:
     assert {path.name for path in KUBERNETES.glob("*.yaml")} == {*KUSTOMIZATION["resources"], "kustomization.yaml"}
 
 
-@pytest.mark.parametrize(("deployment", "port"), [("holdfast-gateway", "http"), ("images-worker", "health")])
+@pytest.mark.parametrize(("deployment", "port"), [("holdfast-server", "http"), ("images-worker", "health")])
 def test_the_probes_ask_where_health_is_answered(deployment: str, port: str) -> None:
     asked = container(deployment)
     options = check_holdfast_call(asked["command"])
@@ -60,7 +60,7 @@ def test_a_worker_is_not_killed_before_its_grace_period_is_over() -> None:
     )
 
 
-@pytest.mark.parametrize("deployment", ["holdfast-gateway", "images-worker"])
+@pytest.mark.parametrize("deployment", ["holdfast-server", "images-worker"])
 def test_nothing_runs_as_root_and_selectors_fit(deployment: str) -> None:
     spec = the("Deployment", deployment)["spec"]
     assert spec["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
@@ -70,11 +70,11 @@ def test_nothing_runs_as_root_and_selectors_fit(deployment: str) -> None:
     assert container(deployment)["image"] in {image["name"] for image in KUSTOMIZATION["images"]}
 
 
-def test_workers_and_keda_call_the_gateway_by_the_name_of_its_service() -> None:
+def test_workers_and_keda_call_the_server_by_the_name_of_its_service() -> None:
     service = the("Service", "holdfast")
-    gateway = the("Deployment", "holdfast-gateway")["spec"]["template"]["metadata"]["labels"]
+    server = the("Deployment", "holdfast-server")["spec"]["template"]["metadata"]["labels"]
     (port,) = service["spec"]["ports"]
-    assert service["spec"]["selector"] == gateway
+    assert service["spec"]["selector"] == server
     urls = {each["name"]: each.get("value") for each in container("images-worker")["env"]}
     assert urls["HOLDFAST_URL"] == f"http://holdfast:{port['port']}"
     address = urlsplit(trigger()["metadata"]["url"])
@@ -91,7 +91,7 @@ def test_every_secret_that_is_used_is_made_on_the_page() -> None:
     assert used == made
 
 
-def test_keda_gets_its_number_from_the_gateway(tmp_path: Path) -> None:
+def test_keda_gets_its_number_from_the_server(tmp_path: Path) -> None:
     asked = trigger()["metadata"]
     with sqlite_server(tmp_path) as server:
         client = Client(server.port)
@@ -107,7 +107,7 @@ def test_keda_gets_its_number_from_the_gateway(tmp_path: Path) -> None:
     )
 
 
-def test_the_worker_of_the_manifest_works_through_a_gateway(tmp_path: Path) -> None:
+def test_the_worker_of_the_manifest_works_through_a_server(tmp_path: Path) -> None:
     _, _, app, *options = container("images-worker")["command"]
     port = free_port()
     here = [option.replace("0.0.0.0:8081", f"127.0.0.1:{port}") for option in options]

@@ -1,4 +1,4 @@
-"""The workers in other languages, run against a real gateway that asks for tokens."""
+"""The workers in other languages, run against a real server that asks for tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEEDS = {"node": ("node",), "bash": ("bash", "curl")}
 
 
 class Setting(NamedTuple):
-    """A gateway, an admin at it, and a token that may work on one queue only."""
+    """A server, an admin at it, and a token that may work on one queue only."""
 
     url: str
     admin: Client
@@ -57,15 +57,15 @@ class Setting(NamedTuple):
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Iterator[Setting]:
-    def make_gateway() -> Server:
+    def make_service() -> Server:
         store = open_store(f"sqlite:///{tmp_path}/tasks.db")
         return Server(store, TokenGuard(store))
 
-    server = RunningServer(make_gateway)
+    server = RunningServer(make_service)
     server.start()
 
     def token(scope: str) -> str:
-        return str(server.call(tokens.create(server.gateway.store, [scope], now_ms=SystemClock().now_ms())))
+        return str(server.call(tokens.create(server.service.store, [scope], now_ms=SystemClock().now_ms())))
 
     admin = Client(server.port, token("admin"))
     try:
@@ -174,8 +174,8 @@ def test_a_worker_whose_token_is_refused_says_so_and_ends(language: str, setting
     assert "hf_nonsense" not in log.read_text()
 
 
-def test_workers_keep_what_they_run_while_the_gateway_is_killed_and_are_listed(tmp_path: Path) -> None:
-    with killed_gateways(tmp_path, lease="20") as (setting, kill_and_restart):
+def test_workers_keep_what_they_run_while_the_server_is_killed_and_are_listed(tmp_path: Path) -> None:
+    with killed_servers(tmp_path, lease="20") as (setting, kill_and_restart):
         eventually(lambda: len(setting.admin.get("/v1/workers")["workers"]) == len(installed()), 15, "they are listed")
         naps = [setting.enqueue(f"{name}.nap", arguments={"seconds": 1}) for name in installed()]
         eventually(lambda: all(setting.task(nap)["state"] == "claimed" for nap in naps), 15, "they run")
@@ -189,7 +189,7 @@ def test_workers_keep_what_they_run_while_the_gateway_is_killed_and_are_listed(t
 
 
 def test_workers_let_go_of_what_they_could_not_extend(tmp_path: Path) -> None:
-    with killed_gateways(tmp_path, lease="1") as (setting, kill_and_restart):
+    with killed_servers(tmp_path, lease="1") as (setting, kill_and_restart):
         # One attempt: when its lease has expired, a worker is not given it again. On a busy machine that may happen
         # before the server is killed, so what counts is that each has begun.
         once = {"max_attempts": 1}
@@ -218,27 +218,27 @@ def installed() -> list[str]:
 
 
 @contextmanager
-def killed_gateways(
+def killed_servers(
     directory: Path, *, lease: str, grace: str = "10"
 ) -> Iterator[tuple[Setting, Callable[[float], Setting]]]:
-    """A worker of every language at a gateway, and what kills it and starts another one after so many seconds."""
+    """A worker of every language at a server, and what kills it and starts another one after so many seconds."""
     if not installed():
         pytest.skip("none of their programs is installed")
     url, port = f"sqlite:///{directory}/tasks.db", free_port()
     admin, token = asyncio.run(new_tokens(url))
     with ExitStack() as stack:
-        gateway = stack.enter_context(running_gateway(url, port))
+        server = stack.enter_context(holdfast_server(url, port))
         setting = Setting(f"http://127.0.0.1:{port}", stack.enter_context(closing(Client(port, admin))), token)
         workers = [
             stack.enter_context(working(name, setting, directory / f"{name}.txt", lease, grace)) for name in installed()
         ]
 
         def kill_and_restart(after_seconds: float) -> Setting:
-            gateway.kill()
-            gateway.wait()
+            server.kill()
+            server.wait()
             until = time.monotonic() + after_seconds
             eventually(lambda: time.monotonic() >= until, after_seconds + 1)
-            stack.enter_context(running_gateway(url, port))
+            stack.enter_context(holdfast_server(url, port))
             return setting._replace(admin=stack.enter_context(closing(Client(port, admin))))
 
         yield setting._replace(workers=tuple(workers)), kill_and_restart
@@ -263,12 +263,12 @@ async def new_tokens(url: str) -> tuple[str, str]:
 
 
 @contextmanager
-def running_gateway(url: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def holdfast_server(url: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """`holdfast server` on this port, from its first answer on."""
     words = holdfast_command("server", "--port", str(port), "--log-level", "error")
     process = subprocess.Popen(words, env=environment(url))
     try:
-        eventually(lambda: process.poll() is not None or answers(port), 30, "the gateway answers")
+        eventually(lambda: process.poll() is not None or answers(port), 30, "the server answers")
         assert process.poll() is None
         yield process
     finally:

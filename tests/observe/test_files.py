@@ -137,7 +137,7 @@ def test_the_board_is_one_that_grafana_10_and_later_take() -> None:
 
 def test_the_alert_about_jobs_is_about_those_that_are_scraped() -> None:
     assert UP in alert_queries()
-    assert re.findall(r"job_name: (\S+)", SCRAPES.read_text()) == ["holdfast-gateway", "holdfast-worker"]
+    assert re.findall(r"job_name: (\S+)", SCRAPES.read_text()) == ["holdfast-server", "holdfast-worker"]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus")

@@ -1,4 +1,4 @@
-"""The metrics of a gateway over HTTP, and its log lines."""
+"""The metrics of a server over HTTP, and its log lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def client(server: RunningServer) -> Iterator[Client]:
     client.close()
 
 
-def test_a_gateway_counts_what_goes_through_it(client: Client) -> None:
+def test_a_server_counts_what_goes_through_it(client: Client) -> None:
     body = {"type": "resize", "arguments": {"token": CANARY}, "retry": {"max_attempts": 1}}
     for _ in range(2):
         client.send("POST", "/v1/queues/images/tasks", body)
@@ -75,7 +75,7 @@ def test_log_lines_made_for_a_request_have_its_task_and_its_trace(server: Runnin
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError(CANARY)
 
-    server.gateway.store.get = broken  # type: ignore[assignment, method-assign]
+    server.service.store.get = broken  # type: ignore[assignment, method-assign]
     try:
         task_id = "0" * 32
         client.send("GET", f"/v1/tasks/{task_id}", headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"})

@@ -221,10 +221,10 @@ def test_queues_beyond_the_limit_are_one() -> None:
     assert len({key for key in seen if key[0] == QUEUE_OLDEST.name}) == MAX_PAIRS + 1
 
 
-# -- a gateway -----------------------------------------------------------------------------------------------
+# -- a server -----------------------------------------------------------------------------------------------
 
 
-def test_a_gateway_counts_a_foreign_run_once() -> None:
+def test_a_server_counts_a_foreign_run_once() -> None:
     async def run() -> dict[tuple[str, ...], list[int]]:
         metrics = ServerMetrics(open_store("sqlite://"), SystemClock())
         task = FakeRun().task

@@ -1,4 +1,4 @@
-"""The kit's hold on a store behind a gateway: one real server for all cases, and a gateway for each store."""
+"""The kit's hold on a store behind a server: one real server for all cases, and a server for each store."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class SharedServer:
-    """A server in a thread, with an event loop of its own; each gateway is mounted under a name of its own."""
+    """A server in a thread, with an event loop of its own; each server is mounted under a name of its own."""
 
     def __init__(self) -> None:
         self._listener = listen("127.0.0.1", 0)
         self._apps: dict[str, App] = {}
-        self._names = (f"/gateway-{number}" for number in count(1))
+        self._names = (f"/server-{number}" for number in count(1))
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -66,8 +66,8 @@ def shared_server() -> SharedServer:
     return SharedServer()
 
 
-class GatewayHarness:
-    """Another harness, each of whose stores is behind a gateway."""
+class RemoteHarness:
+    """Another harness, each of whose stores is behind a server."""
 
     def __init__(self, inner: StoreHarness, guard: Guard | None = None) -> None:
         self.clock = inner.clock
@@ -75,19 +75,19 @@ class GatewayHarness:
         self._inner = inner
         self._guard = guard or OpenDoor()
         self._server = shared_server()
-        self._gateways = AsyncExitStack()
+        self._servers = AsyncExitStack()
 
     async def open(self) -> Store:
-        """A store behind a new gateway."""
+        """A store behind a new server."""
         return open_store(await self.url())
 
     async def url(self) -> str:
-        """Of a new gateway."""
-        gateway = Server(await self._inner.open(), self._guard, ServerSettings(maintenance=False), clock=self.clock)
-        await self._server.run(self._gateways.enter_async_context(gateway.opened()))
-        return self._server.mount(make_app(gateway))
+        """Of a new server."""
+        server = Server(await self._inner.open(), self._guard, ServerSettings(maintenance=False), clock=self.clock)
+        await self._server.run(self._servers.enter_async_context(server.opened()))
+        return self._server.mount(make_app(server))
 
     async def destroy(self) -> None:
-        """Closes the gateways, and deletes the inner harness's data."""
-        await self._server.run(self._gateways.aclose())
+        """Closes the servers, and deletes the inner harness's data."""
+        await self._server.run(self._servers.aclose())
         await self._inner.destroy()

@@ -15,7 +15,7 @@ from holdfast.testing.clock import SteppedClock
 from holdfast.testing.kit.conformance import CASES, Case, run_case
 from holdfast.testing.kit.harness import SqliteHarness, StoreHarness
 from tests.postgres.harness import postgres_harness
-from tests.remote.harness import GatewayHarness
+from tests.remote.harness import RemoteHarness
 from tests.servers.harness import server_harness
 from tests.servers.postgres_shared import shared_durable_postgres
 from tests.servers.shared import shared_durable_server
@@ -38,8 +38,8 @@ class TwoFiles:
         """The directory goes by itself."""
 
 
-class TwoGateways:
-    """A store over two gateways, each of them before a SQLite file."""
+class TwoServers:
+    """A store over two servers, each of them before a SQLite file."""
 
     persistent = True
 
@@ -51,7 +51,7 @@ class TwoGateways:
         self.clock = inner[0].clock
         for harness in inner:
             harness.clock = self.clock
-        self._parts = [GatewayHarness(harness) for harness in inner]
+        self._parts = [RemoteHarness(harness) for harness in inner]
 
     async def open(self) -> Store:
         return ShardedStore([await part.open() for part in self._parts])
@@ -62,18 +62,18 @@ class TwoGateways:
 
 
 ELSEWHERE: dict[str, Callable[[Path], StoreHarness]] = {
-    "redis": lambda _: GatewayHarness(server_harness(shared_durable_server("redis"))),
-    "postgres": lambda _: GatewayHarness(postgres_harness(shared_durable_postgres())),
-    "two-files": lambda directory: GatewayHarness(TwoFiles(directory)),
-    "two-gateways": TwoGateways,
+    "redis": lambda _: RemoteHarness(server_harness(shared_durable_server("redis"))),
+    "postgres": lambda _: RemoteHarness(postgres_harness(shared_durable_postgres())),
+    "two-files": lambda directory: RemoteHarness(TwoFiles(directory)),
+    "two-servers": TwoServers,
 }
 
 
 @pytest.mark.parametrize("case", sampled(CASES, 4))
-def test_promise_is_kept_behind_a_gateway(case: Case, tmp_path: Path) -> None:
-    asyncio.run(run_case(case, lambda: GatewayHarness(SqliteHarness(tmp_path))))
+def test_promise_is_kept_behind_a_server(case: Case, tmp_path: Path) -> None:
+    asyncio.run(run_case(case, lambda: RemoteHarness(SqliteHarness(tmp_path))))
 
 
 @pytest.mark.parametrize(("harness", "case"), on_each(ELSEWHERE, CASES, every=16))
-def test_promise_is_kept_behind_a_gateway_elsewhere(harness: str, case: Case, tmp_path: Path) -> None:
+def test_promise_is_kept_behind_a_server_elsewhere(harness: str, case: Case, tmp_path: Path) -> None:
     asyncio.run(run_case(case, lambda: ELSEWHERE[harness](tmp_path)))

@@ -1,4 +1,4 @@
-"""Calls on the way to a gateway: kept connections, repeats, batches, event loops, processes."""
+"""Calls on the way to a server: kept connections, repeats, batches, event loops, processes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced_without_a_pause() -
 
 
 def test_a_request_that_a_kept_connection_swallows_is_repeated_on_a_new_one() -> None:
-    """The gateway closes the connection when the request is on its way already: nobody knows what has become of it."""
+    """The server closes the connection when the request is on its way already: nobody knows what has become of it."""
 
     def script(peer: Peer) -> None:
         peer.asked()
@@ -96,7 +96,7 @@ def test_a_request_that_a_kept_connection_swallows_is_repeated_on_a_new_one() ->
         assert [asked.json["request"]["fresh"] for asked in server.requests] == [True, True, False]
 
 
-def test_a_gateway_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_starts_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     port, refused, connect = free_port(), asyncio.Semaphore(0), asyncio.open_connection
 
     async def counted(*where: Any, **how: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a store behind a gateway is for those who use it: partitions, transactions, sync calls, the command line."""
+"""What a store behind a server is for those who use it: partitions, transactions, sync calls, the command line."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from holdfast.stores.contract import Store
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
 from tests.remote.calling import with_store
-from tests.remote.gateway_process import GatewayProcess, running_gateway
+from tests.remote.holdfast_server import HoldfastServer, holdfast_server
 from tests.remote.scripted import always, scripted
 from tests.server.setting import running_server
 from tests.support import free_port, run_holdfast
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway before two SQLite files."""
-    folder: Path = tmp_path_factory.mktemp("gateway")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServer]:
+    """A server before two SQLite files."""
+    folder: Path = tmp_path_factory.mktemp("server")
     url = ",".join(f"sqlite:///{folder / name}" for name in ("a.db", "b.db"))
-    with running_gateway(folder, url) as gateway:
-        yield gateway
+    with holdfast_server(folder, url) as server:
+        yield server
 
 
 def make_app(url: str) -> Holdfast:
@@ -44,23 +44,23 @@ def make_app(url: str) -> Holdfast:
     return app
 
 
-def test_partitions_are_for_those_who_may_look_after_them(gateway: GatewayProcess) -> None:
+def test_partitions_are_for_those_who_may_look_after_them(server: HoldfastServer) -> None:
     async def look() -> None:
-        admin = open_store(gateway.url("admin"))
+        admin = open_store(server.url("admin"))
         parts = await admin.partitions()
         assert [part.url.rpartition("/")[2] for part in parts] == ["a.db", "b.db"]
         assert [list(await part.partitions()) for part in parts] == [[part] for part in parts]
         assert [await part.counts() for part in parts] == [[], []]
         assert [(await documents.partition_map(part)).partition for part in parts] == [0, 1]
         await admin.close()
-        worker = open_store(gateway.url("work:*"))
+        worker = open_store(server.url("work:*"))
         assert list(await worker.partitions()) == []
         await worker.close()
 
     asyncio.run(look())
 
 
-def test_partitions_of_a_gateway_that_is_away_are_not_known() -> None:
+def test_partitions_of_a_server_that_is_away_are_not_known() -> None:
     async def look() -> None:
         store = open_store(f"http://127.0.0.1:{free_port()}?deadline=100ms")
         with pytest.raises(StoreUnavailable, match="connection refused"):
@@ -70,7 +70,7 @@ def test_partitions_of_a_gateway_that_is_away_are_not_known() -> None:
     asyncio.run(look())
 
 
-def test_a_single_store_behind_a_gateway_is_its_own_partition() -> None:
+def test_a_single_store_behind_a_server_is_its_own_partition() -> None:
     async def look(port: int) -> None:
         store = open_store(f"http://127.0.0.1:{port}")
         assert list(await store.partitions()) == [store]
@@ -82,9 +82,9 @@ def test_a_single_store_behind_a_gateway_is_its_own_partition() -> None:
         assert len(server.requests) == 1
 
 
-def test_sync_and_async_producers_spread_their_tasks(gateway: GatewayProcess) -> None:
-    assert run_holdfast("queues", "spread", "wide", "2", url=gateway.url("admin")).returncode == 0
-    with make_app(gateway.url("enqueue:*")) as app:
+def test_sync_and_async_producers_spread_their_tasks(server: HoldfastServer) -> None:
+    assert run_holdfast("queues", "spread", "wide", "2", url=server.url("admin")).returncode == 0
+    with make_app(server.url("enqueue:*")) as app:
         wide = app.task_types["double"].using(queue="wide")
         one_by_one = [wide.enqueue(n).task_id for n in range(4)]
         together = [task.task_id for task in app.enqueue_many(wide.prepare(n) for n in range(4))]
@@ -98,8 +98,8 @@ def test_sync_and_async_producers_spread_their_tasks(gateway: GatewayProcess) ->
         assert len(set(again)) == 1
 
 
-def test_a_transaction_of_the_caller_is_refused_in_one_line(gateway: GatewayProcess) -> None:
-    with make_app(gateway.url("enqueue:*")) as app, pytest.raises(BadOption) as caught:
+def test_a_transaction_of_the_caller_is_refused_in_one_line(server: HoldfastServer) -> None:
+    with make_app(server.url("enqueue:*")) as app, pytest.raises(BadOption) as caught:
         app.task_types["double"].using(transaction=_Session()).enqueue(1)
     assert "cannot take part in your transactions" in str(caught.value)
     assert "hf_" not in str(caught.value)
@@ -111,18 +111,18 @@ class _Session:
     def rollback(self) -> None: ...
 
 
-def test_what_a_token_may_not_is_refused_in_one_line(gateway: GatewayProcess) -> None:
+def test_what_a_token_may_not_is_refused_in_one_line(server: HoldfastServer) -> None:
     with (
-        make_app(gateway.url("read")) as app,
+        make_app(server.url("read")) as app,
         pytest.raises(NotAllowed, match="that needs the scope enqueue, and token"),
     ):
         app.task_types["double"].enqueue(1)
 
 
-def test_a_token_for_one_queue_tells_why_and_lists_that_queue(gateway: GatewayProcess) -> None:
-    with make_app(gateway.url("admin")) as app:
+def test_a_token_for_one_queue_tells_why_and_lists_that_queue(server: HoldfastServer) -> None:
+    with make_app(server.url("admin")) as app:
         app.task_types["double"].using(queue="elsewhere").enqueue(1)
-    url = gateway.url("enqueue:own")
+    url = server.url("enqueue:own")
     with make_app(url) as app:
         handle = app.task_types["double"].using(queue="own").enqueue(1)
         assert handle.why() == "No worker is running for queue own."
@@ -133,15 +133,15 @@ def test_a_token_for_one_queue_tells_why_and_lists_that_queue(gateway: GatewayPr
     assert json.loads(run_holdfast("tasks", "ls", "--queue", "own", "--json", url=url).stdout)
 
 
-def test_a_token_that_nobody_made_is_refused_in_one_line(gateway: GatewayProcess) -> None:
-    url = f"http://hf_abcdef_CANARY@127.0.0.1:{gateway.port}"
+def test_a_token_that_nobody_made_is_refused_in_one_line(server: HoldfastServer) -> None:
+    url = f"http://hf_abcdef_CANARY@127.0.0.1:{server.port}"
     with make_app(url) as app, pytest.raises(BadUrl, match="refused this token") as caught:
         app.task_types["double"].enqueue(1)
     assert "CANARY" not in str(caught.value)
 
 
-def test_the_command_line_works_through_a_gateway(gateway: GatewayProcess) -> None:
-    url = gateway.url("admin")
+def test_the_command_line_works_through_a_server(server: HoldfastServer) -> None:
+    url = server.url("admin")
     made = run_holdfast("enqueue", "double", "--args", '{"number": 4}', "--force", "--json", url=url)
     assert made.returncode == 0, made.stderr
     task_id = json.loads(made.stdout)["task_id"]
@@ -160,7 +160,7 @@ def test_the_command_line_works_through_a_gateway(gateway: GatewayProcess) -> No
     assert json.loads(run_holdfast("tasks", "show", task_id, "--json", url=url).stdout)["state"] == "cancelled"
 
 
-def test_a_gateway_that_is_away_is_named_in_one_line() -> None:
+def test_a_server_that_is_away_is_named_in_one_line() -> None:
     url = f"http://hf_id_CANARY@127.0.0.1:{free_port()}?deadline=200ms"
     done = run_holdfast("queues", "ls", url=url)
     assert done.returncode == 1

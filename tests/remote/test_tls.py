@@ -1,4 +1,4 @@
-"""Gateways with TLS: trusted, not trusted, and not at all."""
+"""Servers with TLS: trusted, not trusted, and not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SS
     return made.authority, context
 
 
-def test_a_gateway_with_a_known_authority_is_trusted(certificates: tuple[Path, ssl.SSLContext]) -> None:
+def test_a_server_with_a_known_authority_is_trusted(certificates: tuple[Path, ssl.SSLContext]) -> None:
     authority, tls = certificates
 
     async def use(store: Store) -> None:
@@ -35,7 +35,7 @@ def test_a_gateway_with_a_known_authority_is_trusted(certificates: tuple[Path, s
         assert [asked.connection for asked in server.requests] == [0, 0]
 
 
-def test_a_gateway_with_an_unknown_authority_is_refused(certificates: tuple[Path, ssl.SSLContext]) -> None:
+def test_a_server_with_an_unknown_authority_is_refused(certificates: tuple[Path, ssl.SSLContext]) -> None:
     _, tls = certificates
     with scripted(always(b"[]"), tls) as server:
         with pytest.raises(BadUrl, match=r"certificate is not trusted .*\?ca=FILE"):
@@ -43,7 +43,7 @@ def test_a_gateway_with_an_unknown_authority_is_refused(certificates: tuple[Path
         assert server.requests == []
 
 
-def test_a_gateway_under_another_name_is_refused(certificates: tuple[Path, ssl.SSLContext]) -> None:
+def test_a_server_under_another_name_is_refused(certificates: tuple[Path, ssl.SSLContext]) -> None:
     authority, tls = certificates
     with scripted(always(b"[]"), tls) as server:
         with pytest.raises(BadUrl, match="certificate is not trusted"):
@@ -51,13 +51,13 @@ def test_a_gateway_under_another_name_is_refused(certificates: tuple[Path, ssl.S
         assert server.requests == []
 
 
-def test_tls_to_a_gateway_without_it_is_named() -> None:
+def test_tls_to_a_server_without_it_is_named() -> None:
     refusing = lambda peer: peer.answer(b"", "400 Bad Request")  # noqa: E731
     with scripted(refusing) as server, pytest.raises(BadUrl, match="does not speak TLS; write http://"):
         with_store(f"https://localhost:{server.port}?deadline=2s", counting)
 
 
-def test_a_gateway_with_tls_that_is_called_without_is_named(certificates: tuple[Path, ssl.SSLContext]) -> None:
+def test_a_server_with_tls_that_is_called_without_is_named(certificates: tuple[Path, ssl.SSLContext]) -> None:
     _, tls = certificates
     with scripted(always(b"[]"), tls) as server, pytest.raises(BadUrl, match="speaks TLS; write https://"):
         with_store(f"http://localhost:{server.port}?deadline=2s", counting)

@@ -1,4 +1,4 @@
-"""What is said when a gateway does not answer, or something else does, and what is tried again."""
+"""What is said when a server does not answer, or something else does, and what is tried again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_an_answer_that_says_not_now_is_asked_for_again() -> None:
         assert len(server.requests) == 4
 
 
-def test_what_is_no_gateway_any_more_may_be_one_again() -> None:
-    """A proxy in between speaks for a gateway that starts anew: nobody has to mend the URL."""
+def test_what_is_no_server_any_more_may_be_one_again() -> None:
+    """A proxy in between speaks for a server that starts anew: nobody has to mend the URL."""
 
     def script(peer: Peer) -> None:
         peer.asked()
@@ -82,7 +82,7 @@ def test_a_token_that_stays_refused_is_unavailable_in_the_same_words() -> None:
         with_store(url_of(server, "?deadline=300ms"), use)
 
 
-def test_what_stays_no_gateway_is_unavailable() -> None:
+def test_what_stays_no_server_is_unavailable() -> None:
     def script(peer: Peer) -> None:
         peer.asked()
         peer.answer(
@@ -97,7 +97,7 @@ def test_what_stays_no_gateway_is_unavailable() -> None:
         with_store(url_of(server, "?deadline=300ms"), use)
 
 
-def test_time_is_up_before_the_gateway_wants_to_be_asked_again() -> None:
+def test_time_is_up_before_the_server_wants_to_be_asked_again() -> None:
     refusal = problem(problems.TOO_MANY_REQUESTS.problem("at most 5 a second"))
     with scripted(always(refusal, "429 Too Many Requests", problem_type(), "retry-after: 60")) as server:
         with pytest.raises(StoreUnavailable, match="at most 5 a second"):
@@ -176,7 +176,7 @@ def test_an_error_of_the_store_is_the_same_error_here(error: HoldfastError) -> N
         assert len(server.requests) == 1
 
 
-def test_a_gateway_that_repeats_the_token_is_not_repeated() -> None:
+def test_a_server_that_repeats_the_token_is_not_repeated() -> None:
     refusal = problem(problems.INVALID.problem("hf_id_CANARY is\r\n\x1b[31m not a token"))
     with scripted(always(refusal, "422 No", problem_type())) as server, pytest.raises(StoreError) as caught:
         with_store(url_of(server), counting)

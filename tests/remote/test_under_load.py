@@ -1,4 +1,4 @@
-"""A gateway that fails under load: nothing acknowledged is lost, nothing stale is accepted, and all adds up."""
+"""A server that fails under load: nothing acknowledged is lost, nothing stale is accepted, and all adds up."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def checked(deployment: Deployment, faults: list[str], directory: Path) -> None:
     assert len(report.evidence.runs) >= report.acknowledged > 0
 
 
-def test_a_gateway_is_killed_stopped_and_frozen(tmp_path: Path) -> None:
+def test_a_server_is_killed_stopped_and_frozen(tmp_path: Path) -> None:
     with deployed_gateway(SEED) as deployment:
         checked(deployment, ["kill_gateway", "stop_gateway", "freeze_gateway", "fork_producers"], tmp_path)
 
 
-def test_answers_are_lost_on_the_line_to_a_gateway(tmp_path: Path) -> None:
+def test_answers_are_lost_on_the_line_to_a_server(tmp_path: Path) -> None:
     with deployed_gateway_line(SEED) as deployment:
         checked(deployment, ["drop_replies"], tmp_path)
 

@@ -1,4 +1,4 @@
-"""What the URL of a gateway may say, and what it is told when it says something else."""
+"""What the URL of a server may say, and what it is told when it says something else."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_token_is_never_shown() -> None:
         ("http://localhost:port", "a host, or a host and a port, is missing"),
         ("http://", "a host, or a host and a port, is missing"),
         ("http://hf_CANARY@", "a host, or a host and a port, is missing"),
-        ("http://gateway..example", "that host cannot be"),
+        ("http://server..example", "that host cannot be"),
         (f"http://{'a' * 64}.example", "every part of a name has 1 to 63 characters"),
         ("http://joe:CANARY@localhost", "no users with passwords: write the token alone"),
         ("http://CANARY%0d%0aevil:%20yes@localhost", "no users with passwords"),

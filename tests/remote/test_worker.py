@@ -1,4 +1,4 @@
-"""Producers and workers that know nothing but a gateway."""
+"""Producers and workers that know nothing but a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.core.task import State
-from tests.remote.gateway_process import GatewayProcess, running_gateway
+from tests.remote.holdfast_server import HoldfastServer, holdfast_server
 from tests.support import eventually
 from tests.worker.apps.jobs import make_app
 from tests.worker.helpers import enqueue, enqueue_many, in_state, outcomes, working
@@ -20,30 +20,30 @@ PRODUCER = ("enqueue:*", "read")
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
-    with running_gateway(tmp_path, f"sqlite:///{tmp_path}/tasks.db") as gateway:
-        yield gateway
+def server(tmp_path: Path) -> Iterator[HoldfastServer]:
+    with holdfast_server(tmp_path, f"sqlite:///{tmp_path}/tasks.db") as server:
+        yield server
 
 
 @pytest.fixture
-def jobs(gateway: GatewayProcess) -> Iterator[Holdfast]:
-    with make_app(gateway.url(*PRODUCER)) as app:
+def jobs(server: HoldfastServer) -> Iterator[Holdfast]:
+    with make_app(server.url(*PRODUCER)) as app:
         yield app
 
 
 @pytest.fixture
-def behind(gateway: GatewayProcess) -> Iterator[Holdfast]:
+def behind(server: HoldfastServer) -> Iterator[Holdfast]:
     """The same app on the store itself, for those who look after it."""
-    with make_app(gateway.store_url) as app:
+    with make_app(server.store_url) as app:
         yield app
 
 
-def test_a_worker_through_a_gateway_runs_tasks(jobs: Holdfast, gateway: GatewayProcess) -> None:
+def test_a_worker_through_a_server_runs_tasks(jobs: Holdfast, server: HoldfastServer) -> None:
     added = enqueue(jobs, "add", 2, 3)
     threaded = enqueue(jobs, "add_in_thread", 4, 5)
     flaky = enqueue(jobs, "flaky", 2)
     hopeless = enqueue(jobs, "hopeless")
-    with working(gateway.url(*WORKER), "--log-tasks", "none") as worker:
+    with working(server.url(*WORKER), "--log-tasks", "none") as worker:
         assert (added.result(timeout=20), threaded.result(timeout=20), flaky.result(timeout=20)) == (5, 9, 3)
         assert in_state(hopeless, State.DEAD_LETTERED).reason == "max_attempts"
         late = enqueue(jobs, "add", 6, 7)  # rings at a worker that waits
@@ -53,9 +53,9 @@ def test_a_worker_through_a_gateway_runs_tasks(jobs: Holdfast, gateway: GatewayP
         assert "ERROR" not in worker.output()
 
 
-def test_the_tasks_of_a_killed_worker_are_run_by_another(jobs: Holdfast, gateway: GatewayProcess) -> None:
-    """The gateway itself takes them away from the dead: its token lets no worker do that."""
-    url = gateway.url(*WORKER)
+def test_the_tasks_of_a_killed_worker_are_run_by_another(jobs: Holdfast, server: HoldfastServer) -> None:
+    """The server itself takes them away from the dead: its token lets no worker do that."""
+    url = server.url(*WORKER)
     held = enqueue_many(jobs, 5, "sleeps", 60)
     with working(url, "--lease", "2s") as worker:
         for task in held:
@@ -67,16 +67,16 @@ def test_the_tasks_of_a_killed_worker_are_run_by_another(jobs: Holdfast, gateway
     assert {outcomes(task)[0] for task in held} == {"lease_expired"}
 
 
-def test_a_token_that_may_not_work_is_told_so(gateway: GatewayProcess) -> None:
-    with working(gateway.url("read")) as worker:
+def test_a_token_that_may_not_work_is_told_so(server: HoldfastServer) -> None:
+    with working(server.url("read")) as worker:
         assert worker.process.wait(20) != 0
         assert "needs the scope work" in worker.output()
         assert "Traceback" not in worker.output()
 
 
 @pytest.mark.long
-def test_ten_thousand_tasks_survive_a_gateway_that_is_killed(
-    jobs: Holdfast, behind: Holdfast, gateway: GatewayProcess
+def test_ten_thousand_tasks_survive_a_server_that_is_killed(
+    jobs: Holdfast, behind: Holdfast, server: HoldfastServer
 ) -> None:
     """Killed twice while tasks are recorded and run: none is lost, none is made twice, and everybody goes on."""
     recorded: list[str] = []
@@ -87,12 +87,12 @@ def test_ten_thousand_tasks_survive_a_gateway_that_is_killed(
             recorded.extend(task.task_id for task in jobs.enqueue_many(add.prepare(number, n) for n in range(100)))
 
     producer = threading.Thread(target=produce)
-    with working(gateway.url(*WORKER), "--processes", "2") as worker:
+    with working(server.url(*WORKER), "--processes", "2") as worker:
         producer.start()
         for share in (0.2, 0.6):
             eventually(lambda share=share: len(recorded) >= 10_000 * share, 60)  # type: ignore[misc]
-            gateway.kill()
-            gateway.start()
+            server.kill()
+            server.start()
         producer.join(120)
         assert len(set(recorded)) == 10_000
         eventually(lambda: _counts(behind).get(State.SUCCEEDED) == 10_000, 120)

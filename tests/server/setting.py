@@ -174,16 +174,16 @@ class Client:
 
 
 class RunningServer:
-    """A gateway that serves in a thread of this process."""
+    """A server that serves in a thread of this process."""
 
-    def __init__(self, make_gateway: Callable[[], Server]) -> None:
-        self._make_gateway = make_gateway
+    def __init__(self, make_service: Callable[[], Server]) -> None:
+        self._make_service = make_service
         self.listener = listen("127.0.0.1", 0)
         self.port: int = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self.gateway: Server
+        self.service: Server
         self.server: HttpServer
         self.loop: asyncio.AbstractEventLoop
 
@@ -202,16 +202,16 @@ class RunningServer:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.gateway = self._make_gateway()
-        self.server = HttpServer(self.gateway)
-        async with self.gateway.opened():
+        self.service = self._make_service()
+        self.server = HttpServer(self.service)
+        async with self.service.opened():
             self._ready.set()
             await self.server.serve([self.listener])
 
 
 def inside(server: RunningServer) -> Store:
-    """The store that the gateway was given, below the one that counts."""
-    store = server.gateway.store
+    """The store that the server was given, below the one that counts."""
+    store = server.service.store
     assert isinstance(store, ObservedStore)
     return store.inner
 

@@ -41,7 +41,7 @@ def _begun(server: RunningServer, size: int, path: str = "/v1/tasks") -> socket.
 
 
 def _taken(server: RunningServer) -> int:
-    return server.gateway.body_room.taken
+    return server.service.body_room.taken
 
 
 def test_what_there_is_no_room_for_is_to_be_sent_again(
@@ -100,7 +100,7 @@ def test_a_body_waits_for_room(server: RunningServer) -> None:
 
     async def enqueue(store: Store) -> list[Enqueued]:
         asked = asyncio.create_task(store.enqueue([task]))
-        await asyncio.to_thread(eventually, lambda: server.gateway.body_room.waiting, 10, "it waits for room")
+        await asyncio.to_thread(eventually, lambda: server.service.body_room.waiting, 10, "it waits for room")
         sender.close()
         return await asked
 

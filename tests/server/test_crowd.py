@@ -58,7 +58,7 @@ def test_what_they_cost_the_store_depends_on_their_queues_and_not_on_their_numbe
 
 
 async def _wait_in_sets(server: RunningServer, sets: list[list[str]]) -> None:
-    store, waiters = _counted(server), server.gateway.waiters
+    store, waiters = _counted(server), server.service.waiters
     client = Client(server.port)
     polls = await _polls(server, sets)
     await _until(lambda: waiters.waiting == len(sets) and store.reserves == len(sets))
@@ -75,7 +75,7 @@ async def _wait_in_sets(server: RunningServer, sets: list[list[str]]) -> None:
         assert store.reserves == looks + number  # of those who wait, nobody else has looked
         await _until(lambda expected=number: sum(poll.done() for poll in polls) == expected)  # type: ignore[misc]
         assert [poll.result() for poll in polls if poll.done()].count([task_id]) == 1
-    server.loop.call_soon_threadsafe(server.gateway.leave)
+    server.loop.call_soon_threadsafe(server.service.leave)
     results = await asyncio.gather(*polls)
     assert Counter(map(len, results)) == {0: CLIENTS - 4, 1: 4}
     client.close()
@@ -84,7 +84,7 @@ async def _wait_in_sets(server: RunningServer, sets: list[list[str]]) -> None:
 def test_as_many_tasks_at_once_go_to_as_many_of_them(server: RunningServer) -> None:
     async def scenario() -> None:
         polls = await _polls(server, [["default"]] * CLIENTS)
-        await _until(lambda: server.gateway.waiters.waiting == CLIENTS)
+        await _until(lambda: server.service.waiters.waiting == CLIENTS)
         client = Client(server.port)
         tasks = {"tasks": [{"type": "add"}] * CLIENTS}
         await asyncio.to_thread(client.post, "/v1/queues/default/tasks", tasks)

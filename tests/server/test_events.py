@@ -105,7 +105,7 @@ def test_listeners_share_one_look_and_leave_no_trace(tmp_path: Path) -> None:
         assert store.looks < 10
         for stream in streams:
             stream.close()
-        eventually(lambda: server.gateway.feed.listeners == 0)
+        eventually(lambda: server.service.feed.listeners == 0)
         client.close()
 
 
@@ -140,7 +140,7 @@ def test_a_listener_that_reads_its_first_event_slowly_is_told_of_what_came_meanw
     assert b"late" in asyncio.run(listen())
 
 
-def test_the_streams_end_when_the_gateway_leaves(tmp_path: Path) -> None:
+def test_the_streams_end_when_the_server_leaves(tmp_path: Path) -> None:
     with sqlite_server(tmp_path, ServerSettings(maintenance=False)) as server:
         stream = Stream(server.port)
         stream.next("workers")

@@ -126,10 +126,10 @@ def test_answers_take_room_and_give_it_back_when_they_are_sent(server: RunningSe
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         head = f"POST /v1/store/get HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(asked)}\r\n"
         slow.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + asked)
-        eventually(lambda: 0 < server.gateway.answer_room.taken < 2 * MAX_PAGE_BYTES, 10, "its answer is there")
+        eventually(lambda: 0 < server.service.answer_room.taken < 2 * MAX_PAGE_BYTES, 10, "its answer is there")
         assert client.get(f"/v1/tasks/{task_ids[0]}")["task_id"] == task_ids[0]
-        assert server.gateway.answer_room.taken > MAX_PAGE_BYTES
-    eventually(lambda: server.gateway.answer_room.taken == 0, 10, "the room of a client that has gone is free")
+        assert server.service.answer_room.taken > MAX_PAGE_BYTES
+    eventually(lambda: server.service.answer_room.taken == 0, 10, "the room of a client that has gone is free")
 
 
 def test_records_of_discarded_tasks_end_with_a_page(client: Client) -> None:

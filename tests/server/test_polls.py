@@ -68,7 +68,7 @@ def _poll(port: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 def _waiting(server: RunningServer, count: int) -> None:
-    eventually(lambda: server.gateway.waiters.waiting == count, what=f"{count} clients wait")
+    eventually(lambda: server.service.waiters.waiting == count, what=f"{count} clients wait")
 
 
 def test_a_poll_is_answered_as_soon_as_there_is_a_task(
@@ -89,7 +89,7 @@ def test_of_forty_polls_one_enqueue_wakes_one(server: RunningServer, client: Cli
     _waiting(server, 40)
     store = inside(server)
     assert isinstance(store, Counted)
-    assert (server.gateway.waiters.listening, store.waits) == (1, 1)
+    assert (server.service.waiters.listening, store.waits) == (1, 1)
     looks = store.reserves
     assert looks < 40  # of those who come while nothing has changed, not all look
     for count in range(1, 4):
@@ -124,7 +124,7 @@ def test_those_who_come_while_one_looks_wait_for_what_it_comes_to(
     _waiting(server, 40)
     assert store.reserves == 1
     server.call(let_go())
-    eventually(lambda: not server.gateway.polls._reserves)
+    eventually(lambda: not server.service.polls._reserves)
     task_id = client.enqueue()
     _waiting(server, 39)
     assert store.reserves == 2
@@ -134,7 +134,7 @@ def test_those_who_come_while_one_looks_wait_for_what_it_comes_to(
 
 
 async def _leave(server: RunningServer) -> None:
-    server.gateway.leave()
+    server.service.leave()
 
 
 def test_settlements_sent_along_are_applied_before_the_wait(
@@ -193,7 +193,7 @@ def test_what_was_claimed_for_a_client_that_has_gone_is_handed_back_unless_it_ca
         assert [task["task_id"] for task in client.reserve(**fields)] == [task_id]
 
 
-def test_a_gateway_that_leaves_answers_polls_with_nothing(tmp_path: Path) -> None:
+def test_a_server_that_leaves_answers_polls_with_nothing(tmp_path: Path) -> None:
     with (
         ThreadPoolExecutor(3) as pool,
         running_server(lambda: Counted(tmp_path), settings=ServerSettings(maintenance=False)) as server,
@@ -281,7 +281,7 @@ def test_a_token_that_gets_little_may_reserve_more_at_once_than_one_that_gets_mu
         """How many of two hundred reserves are at the store at the same time, after some that brought so much."""
         store, room = Store(inside(server)), Room(MAX_ANSWERS_BYTES)
         store.size = size
-        polls = Polls(store, server.gateway.waiters)
+        polls = Polls(store, server.service.waiters)
 
         async def reserve(number: int) -> None:
             request = Reserve(claim_id=f"c{number}", worker_id="w", shares=[], max_tasks=10, lease_ms=1_000)

@@ -33,7 +33,7 @@ def _classes(base: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
             yield from _classes(each)
 
 
-#: Raised by clients and inside of tasks, not by what a gateway does.
+#: Raised by clients and inside of tasks, not by what a server does.
 _NEVER_SENT = {
     errors.HoldfastError,
     errors.TaskFailed,
@@ -190,9 +190,9 @@ def test_readiness_follows_the_store(tmp_path: Path) -> None:
         client.close()
 
 
-def test_a_gateway_that_leaves_says_so(server: RunningServer, client: Client) -> None:
+def test_a_server_that_leaves_says_so(server: RunningServer, client: Client) -> None:
     async def leave() -> None:
-        server.gateway.leave()
+        server.service.leave()
         await asyncio.sleep(0)
 
     server.call(leave())

@@ -1,4 +1,4 @@
-"""`holdfast server` as a process, and what a gateway does besides answering."""
+"""`holdfast server` as a process, and what a server does besides answering."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import pytest
 
 from holdfast.server.process import LoopErrors
 from holdfast.server.server import ServerSettings
-from tests.remote.gateway_process import running_gateway
+from tests.remote.holdfast_server import holdfast_server
 from tests.server.setting import Client, sqlite_server
 from tests.support import eventually, run_holdfast
 
 
 def test_a_server_that_is_told_to_stop_answers_those_who_wait_and_leaves(tmp_path: Path) -> None:
-    with running_gateway(tmp_path, f"sqlite:///{tmp_path}/tasks.db") as gateway, ThreadPoolExecutor(4) as pool:
-        token = gateway.token("admin")
-        clients = [Client(gateway.port, token) for _ in range(4)]
+    with holdfast_server(tmp_path, f"sqlite:///{tmp_path}/tasks.db") as server, ThreadPoolExecutor(4) as pool:
+        token = server.token("admin")
+        clients = [Client(server.port, token) for _ in range(4)]
         polls = [pool.submit(client.reserve, wait="20s") for client in clients[:3]]
         look = clients[3]
         eventually(lambda: look.post("/v1/store/counts") == [] and all(not poll.done() for poll in polls))
-        gateway.stop()
+        server.stop()
         assert [poll.result(5) for poll in polls] == [[], [], []]
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.1", gateway.port))
-        assert "Traceback" not in gateway.log()
+            socket.create_connection(("127.0.0.1", server.port))
+        assert "Traceback" not in server.log()
         for client in clients:
             client.close()
 
@@ -37,16 +37,16 @@ def test_a_server_that_is_told_to_stop_answers_those_who_wait_and_leaves(tmp_pat
 def test_connections_are_limited_by_the_system_and_too_many_do_no_harm(tmp_path: Path) -> None:
     limits = ["sh", "-c", 'ulimit -Sn 64 && ulimit -Hn 256 && exec "$@"', "sh"]
     url = f"sqlite:///{tmp_path}/tasks.db"
-    with running_gateway(tmp_path, url, prefix=limits) as gateway, ExitStack() as stack:
-        clients = [stack.enter_context(closing(Client(gateway.port))) for _ in range(80)]
+    with holdfast_server(tmp_path, url, prefix=limits) as server, ExitStack() as stack:
+        clients = [stack.enter_context(closing(Client(server.port))) for _ in range(80)]
         for client in clients:  # more than the limit was when it started
             client.get("/healthz")
         for _ in range(300):
-            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 10))
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 10))
         clients[0].get("/healthz")
         stack.close()
-        eventually(lambda: _answers(gateway.port), 20, "there is room again")
-        assert "Traceback" not in gateway.log()
+        eventually(lambda: _answers(server.port), 20, "there is room again")
+        assert "Traceback" not in server.log()
 
 
 def _answers(port: int) -> bool:
@@ -100,7 +100,7 @@ def test_wrong_options_are_one_line(tmp_path: Path, options: list[str], words: s
     assert done.stderr.count("\n") == 1
 
 
-def test_the_gateway_looks_after_the_store(tmp_path: Path) -> None:
+def test_the_server_looks_after_the_store(tmp_path: Path) -> None:
     with sqlite_server(tmp_path) as server:
         client = Client(server.port)
         task_id = client.enqueue(delay="50ms")
@@ -109,12 +109,12 @@ def test_the_gateway_looks_after_the_store(tmp_path: Path) -> None:
         client.close()
 
 
-def test_a_gateway_without_upkeep_leaves_the_store_alone(tmp_path: Path) -> None:
+def test_a_server_without_upkeep_leaves_the_store_alone(tmp_path: Path) -> None:
     with sqlite_server(tmp_path, ServerSettings(maintenance=False)) as server:
         client = Client(server.port)
         assert client.get("/v1/partitions")["partitions"][0]["owner"] is None
         client.close()
     with sqlite_server(tmp_path) as server:
         client = Client(server.port)
-        eventually(lambda: client.get("/v1/partitions")["partitions"][0]["owner"] == server.gateway.name)
+        eventually(lambda: client.get("/v1/partitions")["partitions"][0]["owner"] == server.service.name)
         client.close()

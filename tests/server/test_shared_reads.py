@@ -109,7 +109,7 @@ def test_queues_that_are_looked_at_by_many_are_counted_once(tmp_path: Path) -> N
         client.enqueue("q")
 
         async def many() -> None:
-            await asyncio.gather(*(server.gateway.reads.counts() for _ in range(300)))
+            await asyncio.gather(*(server.service.reads.counts() for _ in range(300)))
 
         store.reads = 0
         server.call(many())
@@ -125,11 +125,11 @@ def test_queues_that_are_looked_at_by_many_are_counted_once(tmp_path: Path) -> N
 def test_whether_the_store_answers_is_asked_once_for_all(tmp_path: Path, away: bool) -> None:
     async def scenario() -> int:
         store = _Counting(open_store(f"sqlite:///{tmp_path}/tasks.db"))
-        gateway = Server(store, OpenDoor(), ServerSettings(maintenance=False))
-        async with gateway.opened():
+        server = Server(store, OpenDoor(), ServerSettings(maintenance=False))
+        async with server.opened():
             store.away, store.reads = away, 0
             for _ in range(3):
-                await asyncio.gather(*(gateway.check_ready() for _ in range(500)), return_exceptions=True)
+                await asyncio.gather(*(server.check_ready() for _ in range(500)), return_exceptions=True)
             return store.reads
 
     assert asyncio.run(scenario()) == 1

@@ -1,4 +1,4 @@
-"""A store that takes its time to tell its partitions, as a gateway behind this one may, holds up nobody else."""
+"""A store that takes its time to tell its partitions, as a server behind this one may, holds up nobody else."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_wait_is_one_of_all_waits(server: RunningServer, client: Client) -> No
     waiter = Client(server.port)
     with ThreadPoolExecutor(1) as threads:
         rung = threads.submit(waiter.post, "/v1/store/wait", {"wakeups": ["q"], "timeout_ms": 20_000})
-        eventually(lambda: server.gateway.waiters.waiting == 1)
+        eventually(lambda: server.service.waiters.waiting == 1)
         client.enqueue("q")
         assert rung.result() is True
     waiter.close()

@@ -1,4 +1,4 @@
-"""Which queue a task is in, as a gateway remembers it."""
+"""Which queue a task is in, as a server remembers it."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_nobody_listens_for_long_where_nobody_waits() -> None:
 
 
 def test_a_ring_after_the_last_one_has_left_is_heard_where_somebody_waits() -> None:
-    """At another gateway over the same store."""
+    """At another server over the same store."""
 
     async def scenario(bench: Bench) -> None:
         elsewhere = Waiters(cast("Store", bench.wakeups))

@@ -245,7 +245,7 @@ def test_a_redacted_url_keeps_everything_but_the_password() -> None:
         "redis://joe:hush,rediss://sh@localhost:6379/0",
         "redis://a:6379/0,redis://joe:hush,redis://sh@b:6379/0",
         "postgresql://joe:hush,postgresql://sh@db/tasks",
-        "https://hush:hush,https://sh@gateway.example",
+        "https://hush:hush,https://sh@server.example",
     ],
 )
 def test_a_comma_and_a_scheme_in_a_password_divide_nothing(url: str) -> None:

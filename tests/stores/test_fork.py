@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.stores.open import open_store
-from tests.remote.gateway_process import running_gateway
+from tests.remote.holdfast_server import holdfast_server
 from tests.servers.harness import delete_keys
 from tests.servers.postgres_shared import shared_durable_postgres
 from tests.servers.shared import shared_cluster, shared_durable_server
@@ -177,8 +177,8 @@ def postgres(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def http(directory: Path) -> Iterator[str]:
-    with running_gateway(directory, f"sqlite:///{directory}/gateway.db") as gateway:
-        yield gateway.url("work:*", "enqueue:*", "read")
+    with holdfast_server(directory, f"sqlite:///{directory}/server.db") as server:
+        yield server.url("work:*", "enqueue:*", "read")
 
 
 @pytest.fixture(params=[sqlite, sharded, redis, cluster, postgres, http], ids=lambda make: make.__name__)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.core.task import State
-from tests.remote.gateway_process import running_gateway
+from tests.remote.holdfast_server import holdfast_server
 from tests.servers.proxy import FaultProxy, LineFaults
 from tests.servers.urls import fresh_store
 from tests.servers.wire import AnyWire
@@ -35,8 +35,8 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Line]:
     rate = LineFaults(bytes_per_second=BYTES_PER_SECOND)
     with ExitStack() as stack:
         if request.param == "http":
-            gateway = stack.enter_context(running_gateway(tmp_path, fresh_store("redis", tmp_path)))
-            url, near = gateway.url("work:*"), gateway.store_url
+            server = stack.enter_context(holdfast_server(tmp_path, fresh_store("redis", tmp_path)))
+            url, near = server.url("work:*"), server.store_url
         else:
             url = near = fresh_store(request.param, tmp_path)
         place = urlsplit(url)

@@ -31,7 +31,7 @@ class Teller(StrEnum):
     """Who tells of it."""
 
     WORKER = "worker"
-    GATEWAY = "gateway"
+    SERVER = "server"
     BOTH = "both"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from tests.server.fuzz.campaign import Campaign
-from tests.server.fuzz.gateway import check_aftermath, fuzzed_gateway
+from tests.server.fuzz.fuzzed_server import check_aftermath, fuzzed_server
 from tests.server.fuzz.load import run_load
 from tests.servers.urls import STORES, fresh_store
 
@@ -39,22 +39,22 @@ def _fuzz(wanted: argparse.Namespace) -> int:
     print(f"{wanted.requests:,} requests on {wanted.store}, seed {seed}", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-fuzz-") as directory,
-        fuzzed_gateway(wanted.store, Path(directory)) as gateway,
+        fuzzed_server(wanted.store, Path(directory)) as server,
     ):
-        token = gateway.token("admin")
-        tally = Campaign(gateway.port, token, seed).run(wanted.requests, examples=wanted.examples, coverage=True)
+        token = server.token("admin")
+        tally = Campaign(server.port, token, seed).run(wanted.requests, examples=wanted.examples, coverage=True)
         print(tally.table(), *tally.findings, sep="\n")
         try:
-            print(f"{check_aftermath(gateway, token):,} tasks are as they should be, and so is the gateway's log")
+            print(f"{check_aftermath(server, token):,} tasks are as they should be, and so is the server's log")
         except AssertionError as error:
-            print(f"the gateway or its store has come to harm:\n{error}")
+            print(f"the server or its store has come to harm:\n{error}")
             return 1
     return 1 if tally.findings else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.server.fuzz", description="Requests made from the OpenAPI document, to a real gateway."
+        prog="python -m tests.server.fuzz", description="Requests made from the OpenAPI document, to a real server."
     )
     parser.add_argument("--store", choices=STORES, default="sqlite")
     parser.add_argument("--requests", type=int, default=20_000, help="at least so many")

@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document, sent to a real gateway, and all answers held against the document."""
+"""Requests made from the OpenAPI document, sent to a real server, and all answers held against the document."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _REFUSED: Final = ["400", "401", "403", "404", "405", "406", "409", "413", "415"
 
 @schemathesis.check
 def listed_status(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
-    """An answer has a status that its operation lists: "default" is for what lies between gateway and client."""
+    """An answer has a status that its operation lists: "default" is for what lies between server and client."""
     listed = set(case.operation.responses.status_codes) - {"default"}
     is_probe = coverage_scenario(case) in REQUEST_SHAPE_PROBES
     assert is_probe or str(response.status_code) in listed, f"{response.status_code} is not one of {sorted(listed)}"
 
 
 class Campaign:
-    """Fuzzing of one gateway, round after round."""
+    """Fuzzing of one server, round after round."""
 
     def __init__(self, port: int, token: str, seed: int) -> None:
         self._url = f"http://127.0.0.1:{port}"

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
-from tests.remote.gateway_process import GatewayProcess, running_gateway
+from tests.remote.holdfast_server import HoldfastServer, holdfast_server
 from tests.server.setting import Client
 
 WORKERS: Final = 50
@@ -71,25 +71,25 @@ class Report:
 
 def run_load(store_url: str, directory: Path, seconds: float, lease_seconds: float) -> Report:
     """Sends for so long, and tells what became of the others."""
-    with running_gateway(directory, store_url) as gateway:
+    with holdfast_server(directory, store_url) as server:
         report = Report(lease_seconds)
-        token, admin = gateway.token(f"enqueue:{_QUEUE}", f"work:{_QUEUE}"), gateway.token("admin")
-        other = gateway.token(f"work:{_OTHER}")
-        _prepare(Client(gateway.port, admin))
+        token, admin = server.token(f"enqueue:{_QUEUE}", f"work:{_QUEUE}"), server.token("admin")
+        other = server.token(f"work:{_OTHER}")
+        _prepare(Client(server.port, admin))
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         # In a process of their own: here, they would hold up the workers themselves.
         process = multiprocessing.get_context("spawn").Process(
-            target=_send_all, args=(gateway.port, token, seconds, theirs), daemon=True
+            target=_send_all, args=(server.port, token, seconds, theirs), daemon=True
         )
         process.start()
         try:
             assert ours.recv() == "ready"
-            asyncio.run(_renew_all(gateway.port, other, report, ours))
+            asyncio.run(_renew_all(server.port, other, report, ours))
             report.sent = ours.recv()
         finally:
             process.terminate()
             process.join(10)
-        report.memory_mb = _peak_mb(gateway)
+        report.memory_mb = _peak_mb(server)
         return report
 
 
@@ -102,8 +102,8 @@ def _prepare(client: Client) -> None:
     client.close()
 
 
-def _peak_mb(gateway: GatewayProcess) -> float:
-    lines = Path(f"/proc/{gateway.pid}/status").read_text().splitlines()
+def _peak_mb(server: HoldfastServer) -> float:
+    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
     (peak_kb,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     return peak_kb / 1024
 

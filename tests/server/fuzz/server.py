@@ -9,7 +9,7 @@ from holdfast.stores.remote import limits
 
 def main() -> None:
     """The real command; only the longest wait is another one."""
-    vars(limits)["LONGEST_WAIT_MS"] = int(sys.argv.pop(1))  # before the gateway is imported, which reads it once
+    vars(limits)["LONGEST_WAIT_MS"] = int(sys.argv.pop(1))  # before the server is imported, which reads it once
     from holdfast.cli.main import main as holdfast
 
     sys.argv.insert(1, "server")

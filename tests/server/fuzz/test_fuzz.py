@@ -1,4 +1,4 @@
-"""A short run of what `make fuzz` does for longer: the answers of a real gateway are what its document says."""
+"""A short run of what `make fuzz` does for longer: the answers of a real server are what its document says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from schemathesis import BaseSchema
 
 from tests.server.fuzz.campaign import Campaign
-from tests.server.fuzz.gateway import check_aftermath, fuzzed_gateway
+from tests.server.fuzz.fuzzed_server import check_aftermath, fuzzed_server
 from tests.server.fuzz.load import MAX_MEMORY_MB, WORKERS, run_load
 from tests.server.setting import sqlite_server
 from tests.servers.urls import fresh_store
@@ -24,13 +24,13 @@ class _Lie(Campaign):
 
 
 def test_answers_to_requests_made_from_the_document_are_as_it_says(tmp_path: Path) -> None:
-    with fuzzed_gateway("sqlite", tmp_path) as gateway:
-        token = gateway.token("admin")
-        tally = Campaign(gateway.port, token, seed=1).run(300, examples=3)
+    with fuzzed_server("sqlite", tmp_path) as server:
+        token = server.token("admin")
+        tally = Campaign(server.port, token, seed=1).run(300, examples=3)
         assert not tally.findings, "\n".join(map(str, tally.findings))
         assert tally.requests >= 300
         assert tally.succeeded.total() > 100
-        assert check_aftermath(gateway, token) > 0
+        assert check_aftermath(server, token) > 0
 
 
 def test_an_answer_that_is_not_as_the_document_says_is_found(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_head_without_end_behind_a_poll_is_not_read(gate: Gate) -> None:
     head = b"POST /v1/reserve HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (Sender(gate).common, len(body))
     with connected(gate) as connection:
         connection.sendall(head + body)
-        eventually(lambda: gate.server.gateway.waiters.waiting == 1, what="the poll waits")
+        eventually(lambda: gate.server.service.waiters.waiting == 1, what="the poll waits")
         connection.settimeout(0.5)
         with pytest.raises(TimeoutError):
             connection.sendall(b"X-Large: " + b"x" * 100_000_000)

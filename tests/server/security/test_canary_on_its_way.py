@@ -1,4 +1,4 @@
-"""A secret on the way of a task, from a client through a gateway to workers: in none of what these processes tell.
+"""A secret on the way of a task, from a client through a server to workers: in none of what these processes tell.
 
 Whoever holds `manage`, or the password of the store, sees the text of errors as it is; logs, metrics, traces and
 whoever holds `read` do not.
@@ -25,7 +25,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import NotAllowed
 from holdfast.stores.open import open_store
 from tests.observe.spans import read_spans
-from tests.remote.gateway_process import running_gateway
+from tests.remote.holdfast_server import holdfast_server
 from tests.server.security.test_canary import CANARY, check_clean
 from tests.server.setting import Client
 from tests.servers.redis_server import RedisServer
@@ -48,14 +48,14 @@ async def new_tokens(store_url: str, *scopes: str) -> dict[str, str]:
 
 
 class Scene:
-    """A gateway on a store with a password, a worker through the gateway, and one at the store itself."""
+    """A server on a store with a password, a worker through the server, and one at the store itself."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.store_url = stack.enter_context(RedisServer(password=CANARY)).url
-        # Made before the gateway, which prints the first one on purpose.
+        # Made before the server, which prints the first one on purpose.
         self.tokens = asyncio.run(new_tokens(self.store_url, "admin", "read"))
         loud = ("--log-level", "debug")
-        self.gateway = stack.enter_context(running_gateway(directory, self.store_url, *loud, "--log-format", "json"))
+        self.server = stack.enter_context(holdfast_server(directory, self.store_url, *loud, "--log-format", "json"))
         self.spans = {queue: directory / f"{queue}.jsonl" for queue in QUEUES}
         options = {"far": ("--log-format", "json", *loud), "near": loud}
         urls = {"far": self.url("admin"), "near": self.store_url}
@@ -72,10 +72,10 @@ class Scene:
         }
 
     def url(self, scope: str) -> str:
-        return f"http://{self.tokens[scope]}@127.0.0.1:{self.gateway.port}"
+        return f"http://{self.tokens[scope]}@127.0.0.1:{self.server.port}"
 
     def client(self, scope: str) -> Client:
-        return Client(self.gateway.port, self.tokens[scope])
+        return Client(self.server.port, self.tokens[scope])
 
     def secrets(self) -> tuple[str, ...]:
         return tuple(token.split("_")[2] for token in self.tokens.values())
@@ -135,7 +135,7 @@ def refusals(scene: Scene) -> Iterator[str]:
     """One line each, of commands that have the wrong password, a wrong token, or a token in the wrong place."""
     for words, url in (
         (("tasks", "ls"), scene.store_url.replace(CANARY, f"{CANARY}%20")),
-        (("tasks", "ls"), f"http://hf_{'0' * 12}_{scene.secrets()[0]}@127.0.0.1:{scene.gateway.port}"),
+        (("tasks", "ls"), f"http://hf_{'0' * 12}_{scene.secrets()[0]}@127.0.0.1:{scene.server.port}"),
         (("tasks", "show", scene.tokens["read"]), scene.url("read")),
     ):
         refused = command(*words, url=url)
@@ -161,8 +161,8 @@ def test_a_secret_is_in_nothing_that_the_processes_tell(scene: Scene) -> None:
     for worker in scene.workers.values():
         assert worker.stop() == 0
     told += [worker.output() for worker in scene.workers.values()]
-    scene.gateway.stop()
-    told.append(scene.gateway.log())
+    scene.server.stop()
+    told.append(scene.server.log())
     told += [path.read_text() for path in scene.spans.values()]
     check_clean(told, *scene.secrets())
     for worker in scene.workers.values():

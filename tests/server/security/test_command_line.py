@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.remote.gateway_process import running_gateway
+from tests.remote.holdfast_server import holdfast_server
 from tests.server.setting import Client
 from tests.support import run_holdfast
 
@@ -70,14 +70,14 @@ def test_another_address_is_refused_without_tokens(url: str) -> None:
 
 
 def test_the_first_start_prints_one_token_and_the_second_none(tmp_path: Path, url: str) -> None:
-    with running_gateway(tmp_path, url) as gateway:
-        [token] = TOKEN.findall(gateway.log())
-        client = Client(gateway.port, token)
+    with holdfast_server(tmp_path, url) as server:
+        [token] = TOKEN.findall(server.log())
+        client = Client(server.port, token)
         assert client.get("/v1/whoami")["scopes"] == ["admin"]
         client.close()
-        stranger = Client(gateway.port)
+        stranger = Client(server.port)
         assert stranger.send("GET", "/v1/queues").status == 401
         stranger.close()
-        gateway.kill()
-        gateway.start()
-        assert TOKEN.findall(gateway.log()) == [token]
+        server.kill()
+        server.start()
+        assert TOKEN.findall(server.log()) == [token]

@@ -261,7 +261,7 @@ def test_where_the_store_is_and_how_it_fails_is_for_those_who_may_read(gate: Gat
             raise StoreUnavailable("postgresql://ada:***@db.internal/tasks: no answer")
 
     reader = gate.client("read")
-    gate.server.gateway.store = Failing(gate.store)
+    gate.server.service.store = Failing(gate.store)
     for client, tells_more in ((producer, False), (reader, True)):
         answer = client.send("GET", f"/v1/tasks/{UNKNOWN}")
         assert (answer.status, b"db.internal" in answer.body) == (503, tells_more)

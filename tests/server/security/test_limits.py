@@ -56,7 +56,7 @@ def test_a_token_has_so_many_waiting_requests_and_no_more(tmp_path: Path) -> Non
         threads = [threading.Thread(target=poll, daemon=True) for _ in range(2)]
         for thread in threads:
             thread.start()
-        eventually(lambda: gate.server.gateway.waiters.waiting == 2, 10, "two wait")
+        eventually(lambda: gate.server.service.waiters.waiting == 2, 10, "two wait")
         client = gate.with_token(token)
         refused = [
             client.send("POST", "/v1/reserve", body),

@@ -79,7 +79,7 @@ def test_the_memory_of_an_answer_that_is_not_read_is_given_back(gate: Gate, capl
     large = {"tasks": [{"type": "add", "queue": "q", "arguments": {"x": "y" * 200_000}} for _ in range(60)]}
     assert admin.send("POST", "/v1/tasks", large).status == 200
     token = gate.token("admin")
-    room = gate.server.gateway.answer_room
+    room = gate.server.service.answer_room
     gate.server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # else the kernel takes all of it
     with connected(gate) as connection:
         request = f"GET /v1/tasks?limit=1000 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"

@@ -13,22 +13,22 @@ from tests.servers.processes import ServerProcess
 from tests.support import eventually, holdfast_command, run_holdfast
 
 
-class GatewayProcess:
-    """A gateway over a store; its process is another one after each start."""
+class HoldfastServer:
+    """A server over a store; its process is another one after each start."""
 
     def __init__(self, directory: Path, store_url: str, *options: str, prefix: Sequence[str] = ()) -> None:
         self.store_url = store_url
         self._prefix = prefix
         self.port = server_port()
         self._options = options
-        self._log = directory / f"gateway-{self.port}.log"
+        self._log = directory / f"server-{self.port}.log"
         self._process: ServerProcess | None = None
 
     def start(self) -> None:
         """Returns when it answers."""
         command = holdfast_command("server", "--port", str(self.port), "--url", self.store_url, *self._options)
         self._process = ServerProcess([*self._prefix, *command], self._log)
-        eventually(self._answers, 30, "the gateway answers")
+        eventually(self._answers, 30, "the server answers")
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -66,7 +66,7 @@ class GatewayProcess:
         return self._process.pid
 
     def __str__(self) -> str:
-        return f"gateway on port {self.port}"
+        return f"server on port {self.port}"
 
     @property
     def address(self) -> tuple[str, int]:
@@ -99,16 +99,16 @@ class GatewayProcess:
 
 
 @contextmanager
-def running_gateway(
+def holdfast_server(
     directory: Path, store_url: str, *options: str, prefix: Sequence[str] = ()
-) -> Iterator[GatewayProcess]:
-    """A gateway that answers, its command behind `prefix`; nothing of it outlives the block."""
-    gateway = GatewayProcess(directory, store_url, *options, prefix=prefix)
+) -> Iterator[HoldfastServer]:
+    """A server that answers, its command behind `prefix`; nothing of it outlives the block."""
+    server = HoldfastServer(directory, store_url, *options, prefix=prefix)
     try:
-        gateway.start()
-        yield gateway
+        server.start()
+        yield server
     except BaseException as error:
-        error.add_note(f"log of the gateway:\n{gateway.log()[-5_000:]}")
+        error.add_note(f"log of the server:\n{server.log()[-5_000:]}")
         raise
     finally:
-        gateway.kill()
+        server.kill()

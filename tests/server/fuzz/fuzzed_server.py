@@ -1,4 +1,4 @@
-"""The gateway that is fuzzed, and a look at what it leaves behind."""
+"""The server that is fuzzed, and a look at what it leaves behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chaos.snapshot import Snapshot, take_snapshot
 
 from holdfast.core.task import FINAL_STATES, State, Task
 from holdfast.stores.open import open_store
-from tests.remote.gateway_process import GatewayProcess
+from tests.remote.holdfast_server import HoldfastServer
 from tests.server.fuzz import server
 from tests.server.setting import Client
 from tests.servers.processes import ServerProcess
@@ -25,7 +25,7 @@ from tests.support import eventually
 _LONGEST_WAIT_MS: Final = 25
 
 
-class FuzzedGateway(GatewayProcess):
+class FuzzedServer(HoldfastServer):
     """`holdfast server` on a store of its own, whose requests do not wait long."""
 
     def start(self) -> None:
@@ -33,7 +33,7 @@ class FuzzedGateway(GatewayProcess):
         options = ["--port", str(self.port), "--url", self.store_url]
         command = [sys.executable, str(Path(server.__file__)), str(_LONGEST_WAIT_MS), *options]
         self._process = ServerProcess(command, self._log)
-        eventually(self._answers, 30, "the gateway answers")
+        eventually(self._answers, 30, "the server answers")
 
     def end(self) -> int | None:
         """Its exit code."""
@@ -43,25 +43,25 @@ class FuzzedGateway(GatewayProcess):
 
 
 @contextmanager
-def fuzzed_gateway(store: str, directory: Path) -> Iterator[FuzzedGateway]:
-    """A gateway over a fresh store of this kind; nothing of it outlives the block."""
-    gateway = FuzzedGateway(directory, fresh_store(store, directory))
+def fuzzed_server(store: str, directory: Path) -> Iterator[FuzzedServer]:
+    """A server over a fresh store of this kind; nothing of it outlives the block."""
+    server = FuzzedServer(directory, fresh_store(store, directory))
     try:
-        gateway.start()
-        yield gateway
+        server.start()
+        yield server
     finally:
-        gateway.kill()
+        server.kill()
 
 
-def check_aftermath(gateway: FuzzedGateway, token: str) -> int:
-    """Fails if the gateway or its store has come to harm; gives the number of tasks that it has looked at."""
-    client = Client(gateway.port, token)
+def check_aftermath(server: FuzzedServer, token: str) -> int:
+    """Fails if the server or its store has come to harm; gives the number of tasks that it has looked at."""
+    client = Client(server.port, token)
     assert client.get("/v1/whoami")["scopes"] == ["admin"]
     client.close()
-    assert gateway.end() == 0, gateway.log()[-5_000:]
-    bad = [line for line in gateway.log().splitlines() if " ERROR " in line or line.startswith("Traceback")]
+    assert server.end() == 0, server.log()[-5_000:]
+    bad = [line for line in server.log().splitlines() if " ERROR " in line or line.startswith("Traceback")]
     assert not bad, "\n".join(bad[:20])
-    snapshot = asyncio.run(_everything(gateway.store_url))
+    snapshot = asyncio.run(_everything(server.store_url))
     for task in snapshot.tasks.values():
         _check_task(task)
     counted = Counter((task.queue, task.state) for task in snapshot.tasks.values())
