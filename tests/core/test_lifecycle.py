@@ -304,6 +304,23 @@ def test_a_failed_attempt_is_retried_until_the_attempts_are_used_up() -> None:
     assert failed(3, policy=no_letters).event is Event.FAIL
 
 
+def test_a_run_whose_arguments_do_not_fit_uses_up_no_attempt_until_there_were_many() -> None:
+    def unfit(delivery: int, attempt: int = 1, *, max_attempts: int = 1) -> Change:
+        policy = RunPolicy(max_attempts=max_attempts)
+        token = f"1.{delivery}.abc"
+        return lifecycle.unfit(TASK, token, BOOM, attempt=attempt, policy=policy, random_unit=0.0)
+
+    first = [unfit(delivery) for delivery in range(1, lifecycle.MAX_UNFIT_RUNS + 1)]
+    assert {(change.event, change.outcome, change.error) for change in first} == {(Event.SNOOZE, "bad_arguments", BOOM)}
+    assert [change.delay_ms // 1_000 for change in first[:8]] == [30, 60, 120, 240, 480, 960, 1_800, 1_800]
+    assert sum(change.delay_ms for change in first) < 86_400_000
+    last = unfit(lifecycle.MAX_UNFIT_RUNS + 1)
+    assert (last.event, last.outcome, last.reason) == (Event.BURY, "bad_arguments", "bad_arguments")
+    counted = unfit(lifecycle.MAX_UNFIT_RUNS + 1, max_attempts=2)
+    assert (counted.event, counted.outcome, counted.reason) == (Event.RETRY, "bad_arguments", None)
+    assert unfit(lifecycle.MAX_UNFIT_RUNS + 2, 2, max_attempts=2).event is Event.BURY
+
+
 @given(st.integers(1, 20), st.integers(1, 20), st.booleans())
 def test_a_task_that_kills_its_worker_cannot_loop_for_ever(attempt: int, max_attempts: int, dead_letter: bool) -> None:
     policy = RunPolicy(max_attempts=max_attempts, dead_letter=dead_letter)

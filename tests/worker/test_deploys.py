@@ -1,4 +1,4 @@
-"""An old and a new worker together: tasks of a type that only the new one knows wait for it and hold up no other."""
+"""An old and a new worker together: tasks for the new one wait for it, hold up no other and use up no attempt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.admin.doctor import examine
+from holdfast.core import lifecycle
 from holdfast.core.task import State
 from tests.support import eventually, run_worker
 from tests.worker.apps.deploys import make_new
@@ -54,3 +55,21 @@ def test_tasks_of_a_type_that_only_the_new_worker_knows_wait_for_it(app: Holdfas
         attempt.worker_id for attempt in batch[0].history()
     }
     assert count(app, State.SUCCEEDED) == UNKNOWN + 1_021
+
+
+def test_a_task_with_the_signature_of_the_new_worker_waits_for_it_without_using_its_only_attempt(
+    app: Holdfast, url: str
+) -> None:
+    resize = app.task_types["resize"].enqueue(3, height=4)
+    with run_worker(OLD, url) as old:
+        eventually(resize.history, 20)
+        waiting = resize.status()
+        assert (waiting.state, waiting.attempt) == (State.SCHEDULED, 0)
+        assert [run.outcome for run in resize.history()] == ["bad_arguments"]
+        assert "No worker has had the signature that its arguments need" in resize.why()
+        assert "unknown field `height`" in resize.why()
+        assert f"WARNING holdfast.task: resize[{resize.task_id}] not started: BadArguments: resize()" in old.output()
+        old.stop()
+    with run_worker(NEW, url):
+        asyncio.run(app.store.apply([lifecycle.reschedule(resize.task_id, 0)]))
+        assert resize.result(20) == 12

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.admin.inspect import about_ms, every_page, first_line, last_failure, one_task, progress_text, several
 from holdfast.clock import Clock, SystemClock
+from holdfast.core import lifecycle
 from holdfast.core.durations import format_ms
 from holdfast.core.priority import rank
 from holdfast.core.task import FINAL_STATES, State, Task, read_progress
@@ -138,10 +139,15 @@ def _scheduled(task: Task, scene: Scene) -> tuple[str, str]:
     left_ms = task.run_at_ms - scene.now_ms
     if left_ms <= 0:
         return _overdue(-left_ms, scene)
-    snoozed = bool(task.history) and task.history[-1].outcome == "snoozed"
-    what = "It asked to run again later, and waits" if snoozed else "It waits"
-    text = f"{what} for its time, in {about_ms(left_ms)}.{_prospects(task, scene)}{_deadline(task, scene)}"
-    return "waits_for_time", text
+    text = f"{_reason_to_wait(task)} for its time, in {about_ms(left_ms)}."
+    return "waits_for_time", f"{text}{_prospects(task, scene)}{_deadline(task, scene)}"
+
+
+def _reason_to_wait(task: Task) -> str:
+    outcome = task.history[-1].outcome if task.history else ""
+    if outcome == lifecycle.UNFIT:
+        return f"No worker has had the signature that its arguments need ({_error(task)}); it waits"
+    return "It asked to run again later, and waits" if outcome == "snoozed" else "It waits"
 
 
 def _retry_pending(task: Task, scene: Scene) -> tuple[str, str]:

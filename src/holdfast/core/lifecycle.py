@@ -15,10 +15,17 @@ from typing import Final
 import msgspec
 
 from holdfast.core.durations import LONGEST_MS
+from holdfast.core.ids import fencing_token
 from holdfast.core.names import reason_of
-from holdfast.core.retry import RunPolicy
+from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
 from holdfast.core.task import FINAL_STATES, HISTORY_LIMIT, Failure, State
 from holdfast.errors import BadDuration
+
+#: Runs that use up no attempt of a task whose arguments do not fit the worker's signature: with a backoff of 30 s to
+#: 30 min, most of a day for a deploy to end. Snoozed and released runs count towards it.
+MAX_UNFIT_RUNS: Final = 50
+#: The outcome of such a run, and the reason of a dead letter that comes of it.
+UNFIT: Final = "bad_arguments"
 
 
 class Event(StrEnum):
@@ -180,6 +187,20 @@ def snooze(task_id: str, token: str, delay_ms: int) -> Change:
     """The task asks to run again later; no attempt is used up."""
     delay_ms = checked_delay_ms(delay_ms, "Snooze")
     return Change(Event.SNOOZE, task_id, token, delay_ms=delay_ms, outcome="snoozed")
+
+
+def unfit(task_id: str, token: str, failure: Failure, *, attempt: int, policy: RunPolicy, random_unit: float) -> Change:
+    """The arguments do not fit this worker's signature: another worker may have it, so no attempt is used up at first.
+
+    After `MAX_UNFIT_RUNS` each such run is a failed attempt, until the attempts are used up.
+    """
+    spared = fencing_token(token) - attempt
+    if spared < MAX_UNFIT_RUNS:
+        delay_ms = DEFAULT_POLICY.delay_ms(spared + 1, random_unit)
+        return Change(Event.SNOOZE, task_id, token, delay_ms=delay_ms, outcome=UNFIT, error=failure)
+    change = fail(task_id, token, failure, attempt=attempt, policy=policy, retryable=True, random_unit=random_unit)
+    reason = None if change.event is Event.RETRY else UNFIT
+    return msgspec.structs.replace(change, outcome=UNFIT, reason=reason)
 
 
 def checked_delay_ms(delay_ms: int, what: str) -> int:

@@ -205,6 +205,9 @@ def _failed(change: Change, attempt: str) -> _Line:
         how = "timed out" if change.outcome == "timed_out" else "failed"
         delay = _short(change.delay_ms)
         return logging.WARNING, f"attempt %s {how}: %s (retry in %s)", (attempt, _error(change), delay)
+    if change.event is Event.SNOOZE:
+        delay = _short(change.delay_ms)
+        return logging.WARNING, "not started: %s (retry in %s, no attempt used)", (_error(change), delay)
     if change.event is Event.REQUEUE:
         return logging.WARNING, "attempt %s lost: %s (ready to run again)", (attempt, _error(change))
     how = "dead-lettered" if change.event is Event.BURY else "failed for good"

@@ -20,6 +20,7 @@ class Running(Case):
         app = Holdfast(os.environ["CASE_STORE"])
         strange = app.task(name=f"{tasks.__name__}.plain_function")(lambda args, kwargs: None).enqueue([], {})
         missing = app.task(name="os.system")(lambda args, kwargs: None).enqueue(["true"], {})
+        misfit = app.task(name=f"{tasks.__name__}.add")(lambda args, kwargs: None).enqueue([1, 2, 3], {})
         results: dict[str, Any] = {
             "added": tasks.add.enqueue(2, right=40),
             "greeted": tasks.greet.enqueue("you"),
@@ -58,6 +59,8 @@ class Running(Case):
         assert [error.exception_class for error in again.errors] == [ValueError]
         assert "not yet" in again.errors[0].traceback
         assert [error.exception_class for error in results["failed"].errors] == [ValueError, ValueError]
+        assert [run.outcome for run in misfit.history()] == ["bad_arguments"]
+        assert misfit.status().state == "scheduled"
         self._check_others(app, strange.task_id, missing.task_id, later)
         self._check_signals()
 

@@ -17,6 +17,7 @@ from holdfast import Again, Cancel, ClaimLost, Snooze, UsageError, current
 from holdfast.clock import SystemClock
 from holdfast.core.lifecycle import Change, Event
 from holdfast.core.retry import RunPolicy
+from holdfast.errors import BadArguments
 from holdfast.stores.open import open_store
 from holdfast.worker.child.execute import run_coroutine, run_function
 from holdfast.worker.child.failure import MAX_CAUSES, MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS, describe
@@ -121,12 +122,18 @@ def test_arguments_that_do_not_fit_are_retried_as_another_worker_may_have_their_
     def function(width: int) -> None:
         raise AssertionError("must not be called")
 
-    task = claimed(payload, policy=RunPolicy(retry_on=("builtins.OSError",)))
+    task = claimed(payload, policy=RunPolicy(max_attempts=1, retry_on=("builtins.OSError",)))
     change = settled(run_of(function, task))
-    assert change.event is Event.RETRY
+    assert (change.event, change.outcome) == (Event.SNOOZE, "bad_arguments")
+    assert 15_000 <= change.delay_ms <= 30_000
     assert change.error is not None
     assert change.error.type == "holdfast.errors.BadArguments"
     assert "width" in change.error.message
+
+
+def test_bad_arguments_of_another_task_that_a_task_enqueues_are_its_own_failure() -> None:
+    change = settled(run_of(raises(BadArguments("resize(): unknown argument 'widht'")), claimed()))
+    assert (change.event, change.outcome, change.reason) == (Event.BURY, "failed", "not_retryable")
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])

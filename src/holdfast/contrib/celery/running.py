@@ -14,6 +14,7 @@ from holdfast.contrib.celery.exceptions import Ignore, Retry, TimeLimitExceeded,
 from holdfast.contrib.celery.messages import ID_HEADER, RETRIES_HEADER, caller_headers, marked, unmarked
 from holdfast.contrib.celery.result import EagerResult
 from holdfast.contrib.celery.utils import uuid
+from holdfast.core.lifecycle import UNFIT
 from holdfast.core.task import Attempt, Cancel, Snooze
 from holdfast.errors import HoldfastError, TimedOut
 from holdfast.runtime.interrupts import shielded
@@ -21,7 +22,7 @@ from holdfast.worker.child.context import RunningTask, current
 
 _log = logging.getLogger(__name__)
 #: How runs end that do not lose their process: the first is a retry, the others use up no attempt.
-_NOT_LOST: Final = frozenset({"failed", "released", "snoozed"})
+_NOT_LOST: Final = frozenset({"failed", "released", "snoozed", UNFIT})
 
 
 class ExceptionInfo:

@@ -22,6 +22,7 @@ from holdfast.contrib.django.compat import (
     task_finished,
     task_started,
 )
+from holdfast.contrib.django.policy import check_arguments
 from holdfast.contrib.django.results import as_called, moment, new_result, note, runs_of
 from holdfast.core.ids import fencing_token
 from holdfast.core.retry import error_name, error_names
@@ -43,6 +44,7 @@ def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
     tidy = _leave_connections if known.in_tests else _tidy_connections
 
     def run(args: list[Any], kwargs: dict[str, Any]) -> Any:
+        _check_signature(task, args, kwargs)
         with shielded():
             tidy()
         try:
@@ -52,6 +54,7 @@ def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
                 tidy()
 
     async def arun(args: list[Any], kwargs: dict[str, Any]) -> Any:
+        _check_signature(task, args, kwargs)
         # In the one thread that the async face of the ORM has its connections in.
         await sync_to_async(tidy)()
         try:
@@ -60,6 +63,15 @@ def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
             await sync_to_async(tidy)()
 
     return arun if iscoroutinefunction(task.func) else run
+
+
+def _check_signature(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Refuses arguments of another version of the function, for a worker that may have it."""
+    try:
+        check_arguments(task, args, kwargs)
+    except BadArguments as error:
+        error.retryable = True
+        raise
 
 
 def _run(attempt: _Attempt) -> Any:

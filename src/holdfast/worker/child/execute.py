@@ -13,6 +13,8 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any
 
+import msgspec
+
 from holdfast.core import lifecycle
 from holdfast.core.arguments import unfit_result
 from holdfast.core.durations import format_ms
@@ -95,8 +97,8 @@ def _begin(run: Run) -> None:
 def decode(run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments as the function takes them.
 
-    Arguments that do not fit are retried, whatever the policy says of errors: while a deploy is under way, the next
-    worker may be the one that has the signature they were made for.
+    Arguments that do not fit are retried, whatever the policy says: while a deploy is under way, the next worker may
+    be the one that has the signature they were made for.
     """
     try:
         return run.type.codec.decode(opened_arguments(run))
@@ -212,15 +214,21 @@ def _change_after(run: Run, error: BaseException) -> Change | None:
         return None
     if isinstance(error, (asyncio.CancelledError, TimedOut)) and run.ending is not None:
         return _ended_early(run, error)
+    return _attempt_failed(run, error)
+
+
+def _attempt_failed(run: Run, error: BaseException) -> Change:
     if isinstance(error, Unfit):
         return _failed(run, error.__cause__ or error, retryable=False)
+    if isinstance(error, BadArguments) and error.retryable:
+        return _unfit(run, error)
     return _failed(run, error, retryable=_may_help(run, error))
 
 
 def _may_help(run: Run, error: BaseException) -> bool:
     """Whether to try again after this error."""
     if isinstance(error, _NOT_RETRYABLE):
-        return error.retryable  # only arguments that another worker may understand: see `decode`
+        return False
     return run.task.policy.worth_retrying(error_names(error))
 
 
@@ -242,6 +250,22 @@ def _timed_out(run: Run, error: BaseException) -> Change:
         task.task_id,
         task.token,
         describe_timeout(error, task.policy.timeout_ms or 0, _log_of(run)),
+        attempt=task.attempt,
+        policy=task.policy,
+        random_unit=random.random(),  # noqa: S311  (jitter)
+    )
+
+
+def _unfit(run: Run, error: BadArguments) -> Change:
+    """Arguments that another worker may understand: see `decode`."""
+    task = run.task
+    failure = describe(error, _log_of(run))
+    if error.__cause__ is None:
+        failure = msgspec.structs.replace(failure, traceback="")  # no code of the user's is in it
+    return lifecycle.unfit(
+        task.task_id,
+        task.token,
+        failure,
         attempt=task.attempt,
         policy=task.policy,
         random_unit=random.random(),  # noqa: S311  (jitter)
