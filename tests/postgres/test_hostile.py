@@ -11,22 +11,10 @@ import psycopg
 import pytest
 
 from holdfast.core.ids import occurrence_id
-from holdfast.core.task import State
-from holdfast.stores.contract import MAINTENANCE, Query
 from holdfast.testing.kit.kit import ack
 from tests.postgres.rig import Rig
 from tests.postgres.schemas import migrate
 from tests.servers.postgres import PostgresServer
-
-#: Text that is no JSON, and JSON that is no policy or no headers.
-UNREADABLE = [
-    ("policy", "garbage"),
-    ("policy", "[]"),
-    ("policy", '{"max_attempts": "many"}'),
-    ("headers", "garbage"),
-    ("headers", "[]"),
-    ("headers", '{"a": 7}'),
-]
 
 
 @pytest.fixture
@@ -107,49 +95,6 @@ def test_guest_does_not_set_the_clock(guest: str, database_url: str) -> None:
     assert rig.ask("SELECT min(created_at) > 1700000000000 FROM holdfast.tasks") == [(True,)]
     assert _within(database_url, rig, {"now": 1}) == []
     assert rig.ask("SELECT min(created_at) FROM holdfast.tasks") == [(1,)]
-
-
-@pytest.mark.parametrize(("column", "text"), UNREADABLE)
-def test_task_that_cannot_be_read_takes_no_neighbour_along(database_url: str, column: str, text: str) -> None:
-    rig = Rig(database_url)
-
-    async def run() -> None:
-        store = rig.open()
-        good, bad, last = rig.tasks(3)
-        await store.enqueue([good, bad, last])
-        rig.ask(f"UPDATE holdfast.tasks SET {column} = '{text}' WHERE task_id = '{bad.task_id}'")
-        assert [task.task_id for task in (await store.find(Query())).tasks] == [last.task_id, bad.task_id, good.task_id]
-        claims = await rig.claim(store, 3)
-        assert [claim.task_id for claim in claims] == [good.task_id, last.task_id]
-        await store.apply([ack(claim) for claim in claims])
-        [record] = await store.get([bad.task_id])
-        assert record is not None
-        assert record.state is State.DEAD_LETTERED
-        [line] = record.history
-        assert line.error is not None
-        assert line.error.type == "UnreadableTask"
-        page = await store.find(Query(states=frozenset({State.DEAD_LETTERED})))
-        assert [task.task_id for task in page.tasks] == [bad.task_id]
-        await store.close()
-
-    asyncio.run(run())
-
-
-def test_lease_of_a_task_that_cannot_be_read_runs_out_like_any_other(database_url: str) -> None:
-    rig = Rig(database_url)
-
-    async def run() -> None:
-        store = rig.open()
-        tasks = rig.tasks(3)
-        await store.enqueue(tasks)
-        await rig.claim(store, 3)
-        rig.ask(f"UPDATE holdfast.tasks SET policy = 'garbage' WHERE task_id = '{tasks[1].task_id}'")
-        rig.clock.advance(40_000)
-        await store.lead(MAINTENANCE, "owner", 60_000)
-        assert {claim.task_id for claim in (await store.expired()).claims} == {task.task_id for task in tasks}
-        await store.close()
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])

@@ -10,54 +10,19 @@ import msgspec
 
 from holdfast.core.lifecycle import Verdict
 from holdfast.core.priority import AGED_STEP_MS
-from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
-from holdfast.core.task import HISTORY_LIMIT, Attempt, Enqueued, ExpiredClaim, Failure, NewTask, State, Task
+from holdfast.core.task import HISTORY_LIMIT, Attempt, Enqueued, ExpiredClaim, NewTask, State, Task
 from holdfast.errors import BadOption, StaleEpoch
 from holdfast.stores.contract import MAINTENANCE_WAKEUP, Expired, QueueCounts, WorkerRecord
+from holdfast.stores.decode import failure_of, shown_headers, shown_policy
 from holdfast.stores.decorate import stale_map
 from holdfast.stores.documents import Discard, QueueSettings
 from holdfast.stores.postgres.errors import Raised
 
 #: The SQLSTATE of a queue with too many combinations of type and priority.
 _TOO_MANY_LANES: Final = "HF004"
-_policy_decoder = msgspec.json.Decoder(RunPolicy)
-_headers_decoder = msgspec.json.Decoder(dict[str, str])
-_failure_decoder = msgspec.json.Decoder(Failure)
 _record_decoder = msgspec.json.Decoder(WorkerRecord)
 Row = Sequence[Any]
 _DEFAULTS: Final = QueueSettings()
-
-
-def policy_of(text: str | None) -> RunPolicy:
-    """The policy of its column; `msgspec.DecodeError` if it is none."""
-    return DEFAULT_POLICY if text is None else _policy_decoder.decode(text)
-
-
-def headers_of(text: str | None) -> dict[str, str]:
-    """The headers of their column; `msgspec.DecodeError` if they are none."""
-    return {} if text is None else _headers_decoder.decode(text)
-
-
-def _shown_policy(text: str | None) -> RunPolicy:
-    """The policy, or the default for one that cannot be read: such a task is shown, and ends at its next claim."""
-    try:
-        return policy_of(text)
-    except msgspec.DecodeError:
-        return DEFAULT_POLICY
-
-
-def _shown_headers(text: str | None) -> dict[str, str]:
-    try:
-        return headers_of(text)
-    except msgspec.DecodeError:
-        return {}
-
-
-def _failure(text: str) -> Failure:
-    try:
-        return _failure_decoder.decode(text)
-    except msgspec.DecodeError as error:
-        return Failure("UnreadableError", f"the error was stored in a form that cannot be read: {error}")
 
 
 @contextmanager
@@ -114,7 +79,7 @@ def verdict(applied: bool, repeated: bool, reason: str, state: str | None) -> Ve
 def expired(rows: Sequence[Row]) -> Expired:
     """Claims whose lease has expired, and tasks that were not started in time, which have no token."""
     claims = [
-        ExpiredClaim(task_id, token, attempt, _shown_policy(policy), worker_id)
+        ExpiredClaim(task_id, token, attempt, shown_policy(policy), worker_id)
         for task_id, token, attempt, policy, worker_id in rows
         if token is not None
     ]
@@ -144,8 +109,8 @@ def task(row: Row, *, with_history: bool = True) -> Task:
         reason=row[15],
         request_id=row[16],
         payload=row[17],
-        headers=_shown_headers(row[18]),
-        policy=_shown_policy(row[19]),
+        headers=shown_headers(row[18]),
+        policy=shown_policy(row[19]),
         result=row[20] if with_history else None,
         history=_history(state, row) if with_history else (),
     )
@@ -168,14 +133,14 @@ def _attempt(entry: Row) -> Attempt:
         outcome=outcome,
         started_at_ms=started_at_ms,
         ended_at_ms=ended_at_ms,
-        error=None if error is None else _failure(error),
+        error=None if error is None else failure_of(error),
     )
 
 
 def discard(row: Row) -> Discard:
     """The record of one discarded task."""
     _, _, task_id, task_type, queue, payload, reason, discarded_at_ms, error = row
-    failure = _failure(error) if error else None
+    failure = failure_of(error) if error else None
     return Discard(
         task_id=task_id,
         type=task_type,

@@ -12,15 +12,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
 from holdfast.clock import SystemClock
-from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Change, Event, Verdict, target
 from holdfast.core.priority import AGED_STEP_MS
-from holdfast.core.retry import DEFAULT_POLICY
-from holdfast.core.task import Claimed, Failure, State
+from holdfast.core.task import Claimed, State
 from holdfast.stores.contract import Reserve, Reserved
+from holdfast.stores.decode import Unreadable, bury_unreadable, headers_of, policy_of
 from holdfast.stores.decorate import stale_map
 from holdfast.stores.postgres import answers
 from holdfast.stores.postgres.arguments import Sent, change_columns, reservation
@@ -133,17 +130,17 @@ class Exchanges:
                             task_type,
                             queue,
                             payload,
-                            answers.headers_of(headers),
+                            headers_of(headers),
                             priority,
-                            answers.policy_of(policy),
+                            policy_of(policy),
                             attempt,
                             created_at,
                             claimed_at,
                             rank + priority * AGED_STEP_MS,
                         )
                     )
-                except msgspec.DecodeError as error:
-                    unreadable.append(_buried(task_id, token, error))
+                except Unreadable as error:
+                    unreadable.append(bury_unreadable(task_id, token, error))
             elif kind == "verdict":
                 answer = answers.verdict(deliveries >= 2, deliveries == 3, headers, policy)
                 verdicts[_place(sent, attempt)] = answer
@@ -169,12 +166,6 @@ class Exchanges:
                 self._lanes.clear()
                 unknown = lanes
             self._lanes.update({row[0]: row[1:] for row in await self._call("lane_names", list(unknown))})
-
-
-def _buried(task_id: str, token: str, error: msgspec.DecodeError) -> Change:
-    """A task that this version of Holdfast cannot read becomes a dead letter, with the reason."""
-    failure = Failure("UnreadableTask", f"its policy or headers cannot be read: {error}")
-    return lifecycle.fail(task_id, token, failure, attempt=1, policy=DEFAULT_POLICY, retryable=False, random_unit=0.0)
 
 
 def _place(sent: Sent, place: int) -> int:

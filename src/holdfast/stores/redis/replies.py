@@ -7,17 +7,22 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import Verdict
+from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.priority import AGED_STEP_MS
-from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
-from holdfast.core.task import HISTORY_LIMIT, Attempt, Claimed, Enqueued, ExpiredClaim, Failure, NewTask, State, Task
+from holdfast.core.task import HISTORY_LIMIT, Attempt, Claimed, Enqueued, ExpiredClaim, NewTask, State, Task
 from holdfast.stores.contract import Document, QueueCounts, WorkerRecord
+from holdfast.stores.decode import (
+    Unreadable,
+    bury_unreadable,
+    failure_of,
+    headers_of,
+    policy_of,
+    shown_headers,
+    shown_policy,
+)
 from holdfast.stores.documents import DISCARD, Discard, discard_document
 
 _unpack: Final = msgspec.msgpack.Decoder().decode
-_policy_decoder = msgspec.json.Decoder(RunPolicy)
-_headers_decoder = msgspec.json.Decoder(dict[str, str])
-_failure_decoder = msgspec.json.Decoder(Failure)
 _record_decoder = msgspec.json.Decoder(WorkerRecord)
 
 
@@ -56,8 +61,19 @@ def verdict(row: Sequence[Any]) -> Verdict:
     return Verdict(bool(applied), bool(repeated), reason.decode(), known)
 
 
-def claimed(row: Sequence[Any]) -> Claimed:
-    """One claimed task."""
+def claimed(rows: Sequence[Sequence[Any]]) -> tuple[list[Claimed], list[Change]]:
+    """The claimed tasks, and the changes that make those dead letters that cannot be decoded."""
+    tasks: list[Claimed] = []
+    unreadable: list[Change] = []
+    for row in rows:
+        try:
+            tasks.append(_claimed(row))
+        except Unreadable as error:
+            unreadable.append(bury_unreadable(row[0].decode(), row[1].decode(), error))
+    return tasks, unreadable
+
+
+def _claimed(row: Sequence[Any]) -> Claimed:
     task_id, token, task_type, queue, payload, headers, priority, policy, attempt = row[:9]
     return Claimed(
         task_id.decode(),
@@ -65,9 +81,9 @@ def claimed(row: Sequence[Any]) -> Claimed:
         task_type.decode(),
         queue.decode(),
         payload,
-        _headers_of(headers),
+        headers_of(headers),
         priority,
-        _policy_of(policy),
+        policy_of(policy),
         attempt,
         int(row[9]),
         row[10],
@@ -78,7 +94,7 @@ def claimed(row: Sequence[Any]) -> Claimed:
 def expired_claim(row: Sequence[Any]) -> ExpiredClaim:
     """One claim whose lease has expired."""
     task_id, token, attempt, policy, worker_id = row
-    return ExpiredClaim(task_id.decode(), token.decode(), attempt, _policy_of(policy), worker_id.decode())
+    return ExpiredClaim(task_id.decode(), token.decode(), attempt, shown_policy(policy), worker_id.decode())
 
 
 def task(task_id: str, row: Sequence[Any], *, with_history: bool = True) -> Task | None:
@@ -107,8 +123,8 @@ def task(task_id: str, row: Sequence[Any], *, with_history: bool = True) -> Task
         reason=_text(fields.get(b"e")),
         request_id=_text(fields.get(b"i")),
         payload=fields[b"b"],
-        headers=_headers_of(fields.get(b"h")),
-        policy=_policy_of(fields.get(b"o")),
+        headers=shown_headers(fields.get(b"h")),
+        policy=shown_policy(fields.get(b"o")),
         result=fields.get(b"u") if with_history else None,
         history=_history(state, fields, row[1]) if with_history else (),
     )
@@ -140,7 +156,7 @@ def _attempt(row: Sequence[Any]) -> Attempt:
         outcome=outcome,
         started_at_ms=int(started_at_ms),
         ended_at_ms=int(ended_at_ms),
-        error=_failure_decoder.decode(error) if error else None,
+        error=failure_of(error) if error else None,
     )
 
 
@@ -159,7 +175,7 @@ def document(kind: str, name: str, text: bytes) -> Document:
 
 def _discard(packed: bytes) -> Discard:
     row = _discard_decoder.decode(packed)
-    error = _failure_decoder.decode(row.error) if row.error else None
+    error = failure_of(row.error) if row.error else None
     return Discard(
         task_id=row.task_id,
         type=row.type,
@@ -217,16 +233,6 @@ def counts(reply: Sequence[Any]) -> list[QueueCounts]:
         )
         for queue in sorted(depths)
     ]
-
-
-def _policy_of(text: bytes | None) -> RunPolicy:
-    """The policy of its field."""
-    return _policy_decoder.decode(text) if text else DEFAULT_POLICY
-
-
-def _headers_of(text: bytes | None) -> dict[str, str]:
-    """The headers of their field."""
-    return _headers_decoder.decode(text) if text else {}
 
 
 def _text(value: bytes | None) -> str | None:

@@ -55,7 +55,11 @@ class RedisStore(EnqueuePartition):
         reply = await self._call("reserve", request.map_version, *packed, safe=request.max_tasks > 0)
         verdicts, tasks, cut = self._unless_stale(reply)
         settled += [replies.verdict(row) for row in verdicts]
-        return Reserved([replies.claimed(row) for row in tasks], settled, bool(cut))
+        claimed, unreadable = replies.claimed(tasks)
+        if unreadable:
+            # None of the others has to wait for them, and none of them comes again.
+            await self.apply(unreadable)
+        return Reserved(claimed, settled, bool(cut))
 
     async def extend(self, holds: Sequence[Hold], lease_ms: int, *, check_only: bool = False) -> list[Extension]:
         """Renews leases and records progress, or only looks."""

@@ -11,9 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.core.lifecycle import Change
 from holdfast.core.task import Claimed, Extension, Hold
 from holdfast.stores.contract import Reserve
-from holdfast.stores.sqlite.transaction import SQL, Transaction, headers_of, policy_of
+from holdfast.stores.decode import Unreadable, bury_unreadable, headers_of, policy_of
+from holdfast.stores.sqlite import settlements
+from holdfast.stores.sqlite.transaction import SQL, Transaction
 from holdfast.stores.sqltext import render
 
 #: SQLite takes 500 parts in one compound query; a claim over more types needs a query of queries.
@@ -38,7 +41,7 @@ def reserve(transaction: Transaction, request: Reserve) -> tuple[list[Claimed], 
         transaction.run_many("unclaim", [(row[_SEQ],) for row in left])
         transaction.wakeups.update(row[_QUEUE] for row in left)
         rows = [row for row in rows if row not in left]
-    return [_task(transaction, row) for row in rows], bool(left)
+    return _tasks(transaction, rows), bool(left)
 
 
 def _claim_all(transaction: Transaction, request: Reserve) -> None:
@@ -139,6 +142,19 @@ def _without_room(rows: Sequence[Any], held: AbstractSet[int], request: Reserve)
     sums = accumulate(row[_BYTES] for row in new)
     fitting = sum(1 for _ in takewhile(lambda total: total <= request.max_bytes, sums))
     return new[max(fitting, 1) :]
+
+
+def _tasks(transaction: Transaction, rows: Sequence[Any]) -> list[Claimed]:
+    """The claimed tasks; those that cannot be decoded become dead letters."""
+    tasks: list[Claimed] = []
+    unreadable: list[Change] = []
+    for row in rows:
+        try:
+            tasks.append(_task(transaction, row))
+        except Unreadable as error:
+            unreadable.append(bury_unreadable(row[0], row[1], error))
+    settlements.apply(transaction, unreadable)
+    return tasks
 
 
 def _task(transaction: Transaction, row: Sequence[Any]) -> Claimed:

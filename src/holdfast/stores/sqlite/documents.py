@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.task import Failure, Hold
+from holdfast.core.task import Hold
 from holdfast.errors import BadOption
 from holdfast.stores.contract import (
     MAINTENANCE_WAKEUP,
@@ -19,6 +19,7 @@ from holdfast.stores.contract import (
     DocumentWrite,
     WorkerOrders,
 )
+from holdfast.stores.decode import failure_of
 from holdfast.stores.decorate import stale_map
 from holdfast.stores.documents import (
     DISCARD,
@@ -33,7 +34,6 @@ from holdfast.stores.documents import (
 from holdfast.stores.sqlite.enqueue import enqueue
 from holdfast.stores.sqlite.transaction import SQL, Transaction
 
-_failure_decoder = msgspec.json.Decoder(Failure)
 #: Where the newest of the discarded tasks come from: later than any time, behind any number.
 _NEWEST: Final = (1 << 62, 1 << 62)
 
@@ -214,10 +214,10 @@ def record_discard(transaction: Transaction, seq: int, reason: str) -> None:
     transaction.run("put_document", {**new, "now": transaction.now_ms})
 
 
-def _one_line(error: str | None) -> str:
+def _one_line(error: bytes | None) -> str:
     if error is None:
         return ""
-    failure = _failure_decoder.decode(error)
+    failure = failure_of(error)
     return f"{failure.type}: {failure.message}"
 
 

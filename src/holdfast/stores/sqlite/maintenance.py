@@ -8,10 +8,11 @@ import msgspec
 
 from holdfast.core.task import FINAL_STATES, ExpiredClaim, State
 from holdfast.stores.contract import MAX_BATCH, Leadership, Promoted, Retention, WorkerOrders, WorkerRecord
+from holdfast.stores.decode import shown_policy
 from holdfast.stores.documents import ORDERS
 from holdfast.stores.sqlite import documents
 from holdfast.stores.sqlite.settlements import delete
-from holdfast.stores.sqlite.transaction import Transaction, policy_of
+from holdfast.stores.sqlite.transaction import Transaction
 
 #: A worker that went silent is shown as such for a day.
 _SILENT_WORKER_MS = 86_400_000
@@ -45,7 +46,7 @@ def expired(transaction: Transaction, limit: int) -> FoundExpired:
     """Claims whose lease has expired, and whether `shorten_leases` or `unstarted` have anything to do."""
     rows = transaction.rows("expired", {"now": transaction.now_ms, "limit": limit})
     found = [
-        ExpiredClaim(task_id, token, attempt, policy_of(policy), worker)
+        ExpiredClaim(task_id, token, attempt, shown_policy(policy), worker)
         for task_id, token, attempt, policy, worker, ahead in rows
         if not ahead
     ]

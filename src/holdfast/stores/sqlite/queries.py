@@ -9,13 +9,13 @@ import msgspec
 
 from holdfast.core.ids import check_task_id
 from holdfast.core.priority import AGED_STEP_MS
-from holdfast.core.task import FINAL_STATES, HISTORY_LIMIT, Attempt, Failure, State, Task
+from holdfast.core.task import FINAL_STATES, HISTORY_LIMIT, Attempt, State, Task
 from holdfast.errors import BadOption, UnknownTask
 from holdfast.stores.contract import Page, Query, QueueCounts
-from holdfast.stores.sqlite.transaction import SQL, Transaction, headers_of, policy_of
+from holdfast.stores.decode import failure_of, shown_headers, shown_policy
+from holdfast.stores.sqlite.transaction import SQL, Transaction
 from holdfast.stores.sqltext import render
 
-_failure_decoder = msgspec.json.Decoder(Failure)
 #: States of which there may be millions: newest first is found sooner by walking the table from its end.
 _COMMON = frozenset({State.READY, State.SUCCEEDED, State.SCHEDULED, State.BLOCKED})
 #: Above every number of a task.
@@ -153,7 +153,7 @@ def _task(row: Sequence[Any]) -> Task:
     fields["cancel_requested"] = bool(row[13])
     if row[3] != State.CLAIMED:
         fields |= dict.fromkeys(("worker_id", "claimed_at_ms", "lease_expires_at_ms"))
-    return Task(**fields, payload=row[17], headers=headers_of(row[18]), policy=policy_of(row[19]))
+    return Task(**fields, payload=row[17], headers=shown_headers(row[18]), policy=shown_policy(row[19]))
 
 
 def _success(row: Sequence[Any]) -> list[Attempt]:
@@ -172,7 +172,7 @@ def _attempt(row: Sequence[Any]) -> Attempt:
         outcome=outcome,
         started_at_ms=started_at_ms,
         ended_at_ms=ended_at_ms,
-        error=None if error is None else _failure_decoder.decode(error),
+        error=None if error is None else failure_of(error),
     )
 
 

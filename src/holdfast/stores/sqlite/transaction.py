@@ -33,8 +33,6 @@ SQL: Final = load_statements(
     step=f"coalesce((SELECT step_ms FROM queues WHERE queues.queue = tasks.queue), {AGED_STEP_MS})",  # noqa: S608
 )
 
-_policy_decoder = msgspec.json.Decoder(RunPolicy)
-_headers_decoder = msgspec.json.Decoder(dict[str, str])
 _json_encoder = msgspec.json.Encoder()
 
 
@@ -85,16 +83,6 @@ def policy_text(policy: RunPolicy) -> str | None:
     return None if policy is DEFAULT_POLICY or policy == DEFAULT_POLICY else _json_encoder.encode(policy).decode()
 
 
-def policy_of(text: str | None) -> RunPolicy:
-    """The policy of its column."""
-    return DEFAULT_POLICY if text is None else _policy_decoder.decode(text)
-
-
 def headers_text(headers: dict[str, str]) -> str | None:
     """Headers as their column has them."""
     return _json_encoder.encode(headers).decode() if headers else None
-
-
-def headers_of(text: str | None) -> dict[str, str]:
-    """The headers of their column."""
-    return {} if text is None else _headers_decoder.decode(text)

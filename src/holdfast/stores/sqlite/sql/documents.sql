@@ -60,7 +60,7 @@ SELECT state = {claimed} AND token = :token FROM tasks WHERE task_id = :task_id
 
 -- name: discarded
 SELECT t.task_id, t.type, t.queue, e.payload,
-       (SELECT a.error FROM attempts a WHERE a.seq = t.seq ORDER BY a.delivery DESC LIMIT 1)
+       (SELECT CAST(a.error AS BLOB) FROM attempts a WHERE a.seq = t.seq ORDER BY a.delivery DESC LIMIT 1)
 FROM tasks t JOIN envelopes e USING (seq)
 WHERE t.seq = ?
 

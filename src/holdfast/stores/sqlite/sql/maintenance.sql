@@ -25,7 +25,7 @@ SELECT queue FROM waiting WHERE queue IS NOT NULL AND queue NOT IN (SELECT queue
 
 -- name: expired
 -- Also leases that lie further ahead than they can, because the clock was set back since.
-SELECT t.task_id, t.token, t.attempt, e.policy, t.worker_id, t.lease_expires_at_ms > :now
+SELECT t.task_id, t.token, t.attempt, CAST(e.policy AS BLOB), t.worker_id, t.lease_expires_at_ms > :now
 FROM tasks t INDEXED BY claimed JOIN envelopes e USING (seq)
 WHERE t.state = {claimed} AND (t.lease_expires_at_ms <= :now OR t.lease_expires_at_ms > :now + t.lease_ms)
 ORDER BY t.lease_expires_at_ms, t.seq

@@ -3,7 +3,8 @@
 -- name: task
 SELECT t.task_id, t.type, t.queue, t.state, t.priority, t.attempt, t.deliveries, t.created_at_ms, t.run_at_ms,
        t.finished_at_ms, t.worker_id, t.claimed_at_ms, t.lease_expires_at_ms, t.cancel_requested, t.progress,
-       t.reason, t.request_id, e.payload, e.headers, e.policy, t.seq, t.result
+       t.reason, t.request_id, e.payload,
+       CAST(e.headers AS BLOB), CAST(e.policy AS BLOB), t.seq, t.result
 FROM tasks t {hint} JOIN envelopes e USING (seq)
 WHERE {conditions}
 
@@ -15,7 +16,7 @@ SELECT seq FROM tasks WHERE seq < ? ORDER BY seq DESC LIMIT 1 OFFSET ?
 SELECT count(*) FROM (SELECT 1 FROM tasks t {hint} WHERE {conditions} LIMIT ?)
 
 -- name: history
-SELECT delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, error
+SELECT delivery, attempt, worker_id, outcome, started_at_ms, ended_at_ms, CAST(error AS BLOB)
 FROM attempts WHERE seq = ? ORDER BY delivery
 
 -- name: count_ready

@@ -97,9 +97,10 @@ SET state = {ready}, attempt = attempt - 1, deliveries = deliveries - 1,
 WHERE seq = ?
 
 -- name: claimed_by_id
--- Large payloads are read one by one, and only of tasks that are handed out.
-SELECT t.task_id, t.token, t.type, t.queue, iif(length(e.payload) <= {small_payload_bytes}, e.payload, NULL), e.headers,
-       t.priority, e.policy, t.attempt, t.created_at_ms, t.claimed_at_ms, t.run_at_ms, t.rank, t.seq, length(e.payload)
+-- Large payloads are read one by one, and only of tasks that are handed out. Text that is not UTF-8 makes a blob that
+-- cannot be decoded, not a query that fails.
+SELECT t.task_id, t.token, t.type, t.queue, iif(length(e.payload) <= {small_payload_bytes}, e.payload, NULL),
+       CAST(e.headers AS BLOB), t.priority, CAST(e.policy AS BLOB), t.attempt, t.created_at_ms, t.claimed_at_ms, t.run_at_ms, t.rank, t.seq, length(e.payload)
 FROM tasks t JOIN envelopes e USING (seq)
 WHERE t.state = {claimed} AND t.claim_id = ?
 

@@ -1,0 +1,62 @@
+"""Decodes what every store keeps of a task as JSON: its policy, its headers, the errors of its attempts.
+
+A record may have been written by another version of Holdfast, or by hand. One that cannot be decoded costs its own task
+only: that task is shown with defaults, and becomes a dead letter at its next claim.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.core import lifecycle
+from holdfast.core.lifecycle import Change
+from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
+from holdfast.core.task import Failure
+
+#: What decoding one record may raise.
+Unreadable: Final = (msgspec.DecodeError, UnicodeDecodeError)
+_policy_decoder: Final = msgspec.json.Decoder(RunPolicy)
+_headers_decoder: Final = msgspec.json.Decoder(dict[str, str])
+_failure_decoder: Final = msgspec.json.Decoder(Failure)
+
+
+def policy_of(text: str | bytes | None) -> RunPolicy:
+    """The policy of a claimed task; raises one of `Unreadable` if it is none."""
+    return _policy_decoder.decode(text) if text else DEFAULT_POLICY
+
+
+def headers_of(text: str | bytes | None) -> dict[str, str]:
+    """The headers of a claimed task; raises one of `Unreadable` if they are none."""
+    return _headers_decoder.decode(text) if text else {}
+
+
+def shown_policy(text: str | bytes | None) -> RunPolicy:
+    """The policy, or the default for one that cannot be decoded."""
+    try:
+        return policy_of(text)
+    except Unreadable:
+        return DEFAULT_POLICY
+
+
+def shown_headers(text: str | bytes | None) -> dict[str, str]:
+    """The headers, or none if they cannot be decoded."""
+    try:
+        return headers_of(text)
+    except Unreadable:
+        return {}
+
+
+def failure_of(text: str | bytes) -> Failure:
+    """The error of an attempt, or one that says that it cannot be decoded."""
+    try:
+        return _failure_decoder.decode(text)
+    except Unreadable as error:
+        return Failure("UnreadableError", f"the error was stored in a form that cannot be read: {error}")
+
+
+def bury_unreadable(task_id: str, token: str, error: Exception) -> Change:
+    """The change that makes a claimed task that this version of Holdfast cannot decode a dead letter."""
+    failure = Failure("UnreadableTask", f"its policy or headers cannot be read: {error}")
+    return lifecycle.fail(task_id, token, failure, attempt=1, policy=DEFAULT_POLICY, retryable=False, random_unit=0.0)
