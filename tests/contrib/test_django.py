@@ -58,3 +58,7 @@ def test_tasks_are_part_of_transactions_in_their_own_database(tmp_path: Path, ke
         run_cases("joining", tmp_path, server.url(name), server.url(name), HOLDFAST_KEYS=keys)
     finally:
         server.drop_database(name)
+
+
+def test_tasks_are_enqueued_in_forked_processes_and_in_signal_handlers(tmp_path: Path) -> None:
+    run_cases("forking", tmp_path, f"sqlite:///{tmp_path}/tasks.db", f"sqlite://{tmp_path}/django.db")

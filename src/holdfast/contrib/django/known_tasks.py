@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +15,9 @@ from holdfast.contrib.django.compat import Task
 from holdfast.contrib.django.policy import policy_of
 from holdfast.contrib.django.running import runner
 from holdfast.contrib.django.settings import BackendOptions, options_of, refused
-from holdfast.errors import UsageError
+from holdfast.errors import BadName, UsageError
 from holdfast.producer.task_type import TaskType
+from holdfast.runtime.forks import lock
 from holdfast.runtime.interrupts import shielded
 
 
@@ -31,26 +31,33 @@ class KnownTasks:
         self.options = options
         self.app: Holdfast = options.make_app()
         self._tasks: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def type_of(self, task: Any) -> TaskType[..., Any]:
         """The task type of a task, which bears the path of its function as its name."""
         path = task.module_path
         with shielded(), self._lock:
             if path not in self._tasks:
-                queue = task.queue_name if task.backend == self.alias else None  # those of other backends wait there
-                policy = policy_of(task.func)
-                self.app.task(
-                    name=path,
-                    queue=queue,
-                    retry=policy.retry,
-                    timeout=self.options.timeout if policy.timeout is None else policy.timeout,
-                    hard_timeout=policy.hard_timeout,
-                    expires=policy.expires,
-                    run=policy.run,
-                )(runner(self, task))
-                self._tasks[path] = replace(task, run_after=None)  # that is one of this call only
+                self._declare(path, task)
             return self.app.task_types[path]
+
+    def _declare(self, path: str, task: Any) -> None:
+        queue = task.queue_name if task.backend == self.alias else None  # those of other backends wait there
+        policy = policy_of(task.func)
+        try:
+            self.app.task(
+                name=path,
+                queue=queue,
+                retry=policy.retry,
+                timeout=self.options.timeout if policy.timeout is None else policy.timeout,
+                hard_timeout=policy.hard_timeout,
+                expires=policy.expires,
+                run=policy.run,
+            )(runner(self, task))
+        except BadName:
+            if path not in self.app.task_types:
+                raise  # else a signal handler has declared it meanwhile
+        self._tasks[path] = replace(task, run_after=None)  # that is one of this call only
 
     def find(self, path: str) -> Any | None:
         """The task whose function has this path, if it has been imported or is where tasks are looked for."""
@@ -71,7 +78,7 @@ class KnownTasks:
 
 
 _known: dict[tuple[str, bool, bytes], KnownTasks] = {}
-_lock = threading.Lock()
+_lock = lock()
 
 
 def known_tasks(alias: str, given: dict[str, Any], *, in_tests: bool = False) -> KnownTasks:
