@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -232,3 +234,13 @@ def test_a_level_that_waits_for_standbys_goes_the_long_way(database_url: str, lo
         producer.enqueue(number)
     assert long_way == [1, 1, 1]
     producer.app.close()
+
+
+@pytest.mark.parametrize("left_seconds", [0.0, 0.05])
+def test_a_try_ends_in_time_at_a_server_that_takes_connections_and_does_not_answer(left_seconds: float) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {"host": "127.0.0.1", "port": silent.getsockname()[1], "autocommit": True, "prepare_threshold": 0}
+        ends_at = time.monotonic() + left_seconds
+        with pytest.raises(psycopg.OperationalError, match="timeout expired"):
+            BlockingConnection.made(options, ends_at)
+    assert time.monotonic() >= ends_at

@@ -14,8 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.clock import SystemClock
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.postgres.calls import Database
+from holdfast.stores.connections import Deadline
+from holdfast.stores.postgres.calls import Calls, Database
 from holdfast.stores.postgres.errors import NotMigrated
 from holdfast.stores.postgres.urls import parse_postgres_url
 from tests.postgres.link.helpers import Wire, ids_in, make_schema, opened, recording
@@ -137,6 +139,48 @@ def test_frozen_server_is_given_up_after_the_deadline(url: str, postgres_server:
             postgres_server.thaw()
         async with opened(url) as database:
             await database.call("record", "b", b"")
+
+    asyncio.run(scenario())
+
+
+def test_waiting_for_a_slot_counts_within_the_deadline(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Deadline] = []
+
+    class Noted(Deadline):
+        def __init__(self, limit_ms: int) -> None:
+            super().__init__(limit_ms)
+            begun.append(self)
+
+    async def scenario() -> None:
+        async with opened(url, connections=2) as database:  # one of them for calls that may wait for a lock
+            await database.call("record", "a", b"")
+            monkeypatch.setattr("holdfast.stores.postgres.calls.Deadline", Noted)
+            session = await database._sessions.get()
+            async with session.lockers:
+                call = asyncio.create_task(database.call("record", "b", b"", may_lock=True))
+                await until(lambda: session.lockers._waiters, "a call that waits for the slot")
+                assert len(begun) == 1
+            assert await call == [("created",)]
+            assert len(begun) == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_first_call_has_one_deadline_with_the_look_at_the_schema(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    begin = Deadline.__init__
+
+    def noted(self: Deadline, limit_ms: int) -> None:
+        begun.append(limit_ms)
+        begin(self, limit_ms)
+
+    async def scenario() -> None:
+        async with opened(url, schema="fresh") as database:
+            await Calls(database, SystemClock()).migrate(dry_run=False)
+        async with opened(url, schema="fresh") as database:
+            monkeypatch.setattr(Deadline, "__init__", noted)
+            await Calls(database, SystemClock())("all_workers", None)
+            assert len(begun) == 1
 
     asyncio.run(scenario())
 

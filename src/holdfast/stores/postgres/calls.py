@@ -117,40 +117,44 @@ class Database:
         self.direct = DirectCalls(settings)
         self._beginnings: set[asyncio.Task[None]] = set()
 
+    def deadline(self) -> Deadline:
+        """The time of a call that begins now."""
+        return Deadline(self.settings.deadline_ms)
+
     async def call(
-        self, function: str, *arguments: Any, safe: bool = False, may_lock: bool = False
+        self,
+        function: str,
+        *arguments: Any,
+        safe: bool = False,
+        may_lock: bool = False,
+        deadline: Deadline | None = None,
     ) -> list[tuple[Any, ...]]:
         """The rows of one function of our schema, run as one statement and one transaction.
 
-        Sent again with the same arguments until it is answered or the deadline has passed. With `safe`, returns when
-        it is as durable as the level says; otherwise the primary's own disk is enough. `may_lock` is for calls that may
-        have to wait for a transaction of another session: they never take all connections.
+        Sent again with the same arguments until it is answered or the deadline has passed: that of the caller, or one
+        of its own. With `safe`, returns when it is as durable as the level says; otherwise the primary's own disk is
+        enough. `may_lock` is for calls that may have to wait for a transaction of another session: they never take all
+        connections.
         """
         session = await self._sessions.get()
+        deadline = deadline or self.deadline()
         with session.call():
             if not may_lock and function not in _SEARCHES:
-                return await self._retry(session, function, arguments, safe)
+                return await self._retry(session, function, arguments, safe, deadline)
             room = session.lockers if may_lock else session.searches
-            return await self._call_in(room, session, function, arguments, safe)
-
-    async def _call_in(
-        self, room: asyncio.Semaphore, session: Session, function: str, arguments: tuple[Any, ...], safe: bool
-    ) -> list[tuple[Any, ...]]:
-        """One of a few at a time."""
-        try:
-            async with asyncio.timeout(self.settings.deadline_ms / 1000):
-                await room.acquire()
-        except TimeoutError as error:
-            raise self._failures.exhausted(error, self.settings.deadline_ms) from None
-        try:
-            return await self._retry(session, function, arguments, safe)
-        finally:
-            room.release()
+            try:
+                async with asyncio.timeout(max(deadline.left(), 0)):
+                    await room.acquire()
+            except TimeoutError as error:
+                raise self._failures.exhausted(error, deadline.spent_ms()) from None
+            try:
+                return await self._retry(session, function, arguments, safe, deadline)
+            finally:
+                room.release()
 
     async def _retry(
-        self, session: Session, function: str, arguments: tuple[Any, ...], safe: bool
+        self, session: Session, function: str, arguments: tuple[Any, ...], safe: bool, deadline: Deadline
     ) -> list[tuple[Any, ...]]:
-        deadline = Deadline(self.settings.deadline_ms)
         waits = self._statements.may_wait(safe)
         while True:
             try:
@@ -171,14 +175,19 @@ class Database:
                 await self._before_retry(session, error, deadline, function=function, waits=waits)
 
     async def run(
-        self, work: Callable[[AsyncConnection[Any]], Awaitable[T]], *, safe: bool = True, seconds: float | None = None
+        self,
+        work: Callable[[AsyncConnection[Any]], Awaitable[T]],
+        *,
+        safe: bool = True,
+        seconds: float | None = None,
+        deadline: Deadline | None = None,
     ) -> T:
         """What `work` returns, done in a transaction, and again if that was in vain.
 
         With `safe`, as durable as the level says. `seconds` is the time of one try; without it, as for a call.
         """
         session = await self._sessions.get()
-        deadline = Deadline(self.settings.deadline_ms)
+        deadline = deadline or self.deadline()
         while True:
             try:
                 a_try = Try(seconds or deadline.for_a_try())
@@ -290,25 +299,30 @@ class Calls:
         """The rows of one function, as durable as the level says if it must be safe."""
         self._under_way += 1
         try:
-            if not self._migrated:
-                await self.prepare()
+            deadline = None if self._migrated else await self.prepare()
             try:
-                return await self._database.call(function, *args, safe=safe, may_lock=may_lock)
+                return await self._database.call(function, *args, safe=safe, may_lock=may_lock, deadline=deadline)
             except NotMigrated:
                 # Dropped, or of a version that has no place for us: the first is made again, the second is told.
                 self._migrated = False
-                await self.prepare()
-                return await self._database.call(function, *args, safe=safe, may_lock=may_lock)
+                deadline = await self.prepare()
+                return await self._database.call(function, *args, safe=safe, may_lock=may_lock, deadline=deadline)
         finally:
             self._under_way -= 1
 
-    async def prepare(self) -> None:
-        """Migrates at the first call, so that a new database needs no set-up."""
+    async def prepare(self) -> Deadline:
+        """Migrates at the first call, so that a new database needs no set-up; gives what time the call has left.
+
+        The time that a migration takes is not counted.
+        """
+        deadline = self._database.deadline()
         if not self._migrated:
             # A look needs no standby, so that people can look when there is none.
-            if await self._database.run(self._migrator.pending, safe=False):
+            if await self._database.run(self._migrator.pending, safe=False, deadline=deadline):
                 self._steps += await self._database.run(self._migrator.migrate, seconds=_MIGRATION_SECONDS)
+                deadline = self._database.deadline()
             self._migrated = True
+        return deadline
 
     async def migrate(self, *, dry_run: bool) -> list[str]:
         """The steps taken since this was last asked, or with `dry_run` those to take."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 import psycopg
-from psycopg import waiting
+from psycopg import generators, waiting
 from psycopg.abc import PQGen
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from holdfast.runtime.forks import process
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
-#: How long one try waits for an answer; `Store.enqueue` has its whole deadline after it.
+#: How long one try may take; `Store.enqueue` has its whole deadline after it.
 _TRY_SECONDS: Final = 0.5
-_CONNECT_SECONDS: Final = 2
+#: The same for a try that first connects.
+_CONNECTING_TRY_SECONDS: Final = 1.0
 #: How often psycopg looks up from its wait, for the sake of Ctrl-C.
 _LOOK_UP_SECONDS: Final = 0.1
 #: After a try that failed, all calls go by `Store.enqueue` for this long: the next would only cost time.
@@ -41,14 +43,28 @@ _MOST_IDLE: Final = 16
 
 
 class BlockingConnection(psycopg.Connection[Row]):
-    """A connection whose exchanges take no longer than a try."""
+    """A connection whose exchanges end with the try that they are part of."""
 
+    #: The end of the try, on the monotonic clock.
+    try_ends_at = 0.0
     _cursor: psycopg.Cursor[Row] | None = None
 
     def wait(self, gen: PQGen[T], interval: float = _LOOK_UP_SECONDS, timeout: float | None = None) -> T:
         """Drives the exchange to its end; who calls it drops the connection if that fails."""
         del interval, timeout
-        return waiting.wait(gen, self.pgconn.socket, interval=_LOOK_UP_SECONDS, timeout=_TRY_SECONDS)
+        left = max(self.try_ends_at - time.monotonic(), 0)
+        return waiting.wait(gen, self.pgconn.socket, interval=_LOOK_UP_SECONDS, timeout=left)
+
+    @classmethod
+    def made(cls, options: dict[str, Any], try_ends_at: float) -> Self:
+        """A new connection; `connect` of psycopg takes two seconds and more for a server that does not answer."""
+        autocommit, prepare_threshold = options.pop("autocommit"), options.pop("prepare_threshold")
+        left = max(try_ends_at - time.monotonic(), 0)
+        connecting = generators.connect(make_conninfo("", **options))
+        connection = cls(waiting.wait_conn(connecting, interval=_LOOK_UP_SECONDS, timeout=left))
+        connection.try_ends_at = try_ends_at
+        connection.autocommit, connection.prepare_threshold = autocommit, prepare_threshold
+        return connection
 
     def ask(self, statement: str, arguments: Iterable[Any]) -> list[Row]:
         """The rows of one statement, which is committed when they are returned."""
@@ -138,6 +154,7 @@ class DirectCalls:
             if known.process != home.process:
                 self._inherited.append(taken)
             elif known.address == home.address and connection.is_fit():
+                connection.try_ends_at = time.monotonic() + _TRY_SECONDS
                 return connection
             else:
                 _drop(connection)
@@ -146,7 +163,7 @@ class DirectCalls:
     def _connected(self, address: Address) -> BlockingConnection:
         settings = self._settings
         options = connection_options(settings.login, address, settings)
-        connection = BlockingConnection.connect(**options, connect_timeout=_CONNECT_SECONDS)
+        connection = BlockingConnection.made(options, time.monotonic() + _CONNECTING_TRY_SECONDS)
         try:
             connection.ask(GREETING, (connection.info.backend_pid, str(settings.lock_timeout_ms)))
         except BaseException:

@@ -136,7 +136,8 @@ class Link:
         self, session: Session, script: Script, key: str, many_args: Sequence[Sequence[Word]], *, safe: bool
     ) -> list[Any]:
         deadline = _Deadline(self.settings.deadline_ms)
-        extra_seconds = self.settings.wait_ms / 1000 if safe else 0.0
+        waits = safe and self.settings.durability != "local"
+        extra_seconds = self.settings.wait_ms / 1000 if waits else 0.0
         address: Address | None = None
         while True:
             try:
