@@ -100,7 +100,7 @@ def test_nobody_to_run_it(cli: CommandLine, worker: dict[str, Any] | None, cause
     assert (explanation.cause, explanation.text) == (cause, words)
 
 
-def test_running_and_then_lapsed(cli: CommandLine) -> None:
+def test_running_and_then_expired(cli: CommandLine) -> None:
     (task_id,) = cli.enqueue()
     cli.claim(lease_ms=60_000)
     explanation = explain(cli, task_id, later_ms=10_000)

@@ -276,16 +276,16 @@ def test_nothing_can_happen_to_a_task_that_is_not_there(event: Event) -> None:
     assert (verdict.applied, verdict.reason, after) == (False, "unknown", None)
 
 
-def lapse(epoch: int = EPOCH, attempt: int = 2) -> Change:
-    return lifecycle.lapse(TASK, TOKEN, attempt=attempt, policy=RunPolicy(), epoch=epoch)
+def expire_lease(epoch: int = EPOCH, attempt: int = 2) -> Change:
+    return lifecycle.expire_lease(TASK, TOKEN, attempt=attempt, policy=RunPolicy(), epoch=epoch)
 
 
 def test_a_lease_is_taken_away_only_when_it_has_run_out_and_not_by_an_old_owner() -> None:
     live = msgspec.structs.replace(standing_in(State.CLAIMED), lease_expires_at_ms=NOW_MS + 1)
-    assert step(live, lapse(), NOW_MS, EPOCH)[0].reason == "not_lapsed"
-    assert step(live, lapse(), NOW_MS + 1, EPOCH)[0].applied
-    assert step(live, lapse(EPOCH - 1), NOW_MS + 1, EPOCH)[0].reason == "stale_epoch"
-    assert step(None, lapse(EPOCH - 1), NOW_MS, EPOCH)[0].reason == "stale_epoch"
+    assert step(live, expire_lease(), NOW_MS, EPOCH)[0].reason == "not_expired"
+    assert step(live, expire_lease(), NOW_MS + 1, EPOCH)[0].applied
+    assert step(live, expire_lease(EPOCH - 1), NOW_MS + 1, EPOCH)[0].reason == "stale_epoch"
+    assert step(None, expire_lease(EPOCH - 1), NOW_MS, EPOCH)[0].reason == "stale_epoch"
 
 
 def test_a_failed_attempt_is_retried_until_the_attempts_are_used_up() -> None:

@@ -78,7 +78,7 @@ def test_the_reaper_takes_nothing_away_in_another_epoch() -> None:
         epoch = await kit.leader_epoch()
         store = Noted(kit.store)
         await Reaper().run_once(store, epoch)
-        assert [(change.event, change.epoch, change.lapsed_only) for change in store.changes] == [
+        assert [(change.event, change.epoch, change.expired_only) for change in store.changes] == [
             (Event.REQUEUE, epoch, True)
         ]
         assert await kit.state(claim.task_id) is State.READY

@@ -103,14 +103,14 @@ def test_a_stale_settlement_is_counted_and_a_repeated_one_is_not(tmp_path: Path)
 
 def test_claims_that_are_taken_away_are_counted(tmp_path: Path) -> None:
     async def scenario(kit: Kit) -> None:
-        lapsing = await kit.claim()
+        expiring = await kit.claim()
         kit.clock.advance(60_000)
         await kit.requeue_expired()
         lost = await kit.claim(queue="other")
         await kit.apply(
             lifecycle.lose(lost.task_id, lost.token, "worker_lost", attempt=lost.attempt, policy=lost.policy)
         )
-        assert lapsing.task_id != lost.task_id
+        assert expiring.task_id != lost.task_id
 
     tally = with_kit(tmp_path, scenario)
     assert (counted(tally, CLAIMS_LOST, "lease_expired"), counted(tally, CLAIMS_LOST, "worker_lost")) == (1, 1)

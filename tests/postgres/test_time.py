@@ -85,7 +85,7 @@ def test_task_that_was_begun_and_handed_back_does_not_expire(database_url: str) 
     """It is claimed and released between the look of another transaction at it and its end there."""
     rig = Rig(database_url)
     expire = "SELECT applied, reason FROM holdfast.apply(%s, NULL, NULL, NULL, %s, NULL)"
-    change = '[{{"place": 0, "event": "expire", "task_id": "{}", "lapsed_only": false, "delay_ms": 0, "outcome": ""}}]'
+    change = '[{{"place": 0, "event": "expire", "task_id": "{}", "expired_only": false, "delay_ms": 0, "outcome": ""}}]'
 
     async def run() -> None:
         store = rig.open()

@@ -186,6 +186,6 @@ async def _expect_refusals(url: str, epoch: int) -> None:
         await part.promote(epoch)
     with pytest.raises(StaleEpoch):
         await part.prune(epoch, Retention())
-    change = lifecycle.lapse("0" * 32, "1.1.feed", attempt=1, policy=DEFAULT_POLICY, epoch=epoch)
+    change = lifecycle.expire_lease("0" * 32, "1.1.feed", attempt=1, policy=DEFAULT_POLICY, epoch=epoch)
     assert await part.apply([change]) == [Verdict(False, reason="stale_epoch")]
     await store.close()

@@ -116,7 +116,7 @@ class Change(msgspec.Struct, frozen=True):
     #: Guard: the claim that must be current. Settlements have one, the others have none.
     token: str | None = None
     #: Guard: the lease must have run out, by the store's clock.
-    lapsed_only: bool = False
+    expired_only: bool = False
     #: Guard: the epoch of the maintenance leader that must be current.
     epoch: int | None = None
     #: RETRY, SNOOZE and RESCHEDULE: how long to wait, by the store's clock.
@@ -137,7 +137,7 @@ class Verdict(msgspec.Struct, frozen=True):
     applied: bool
     #: Applied by an earlier call with the same token: the same answer again.
     repeated: bool = False
-    #: Why not: "unknown", "stale_claim", "wrong_state", "not_lapsed", "stale_epoch".
+    #: Why not: "unknown", "stale_claim", "wrong_state", "not_expired", "stale_epoch".
     reason: str = ""
     #: The state in which the task is now, if there is one.
     state: State | None = None
@@ -232,10 +232,10 @@ def lose(task_id: str, token: str, cause: str, *, attempt: int, policy: RunPolic
     return Change(event, task_id, token, outcome=cause, error=failure, reason="worker_lost")
 
 
-def lapse(task_id: str, token: str, *, attempt: int, policy: RunPolicy, epoch: int, detail: str = "") -> Change:
+def expire_lease(task_id: str, token: str, *, attempt: int, policy: RunPolicy, epoch: int, detail: str = "") -> Change:
     """The lease ran out; takes effect only if it is still so when the store gets to it."""
     change = lose(task_id, token, "lease_expired", attempt=attempt, policy=policy, detail=detail)
-    return msgspec.structs.replace(change, lapsed_only=True, epoch=epoch)
+    return msgspec.structs.replace(change, expired_only=True, epoch=epoch)
 
 
 # -- what people ask for -------------------------------------------------------------------------------------
@@ -313,8 +313,8 @@ def refusal(standing: Standing | None, change: Change, now_ms: int, epoch: int) 
         if standing.token != change.token or change.token is None:
             repeated = (change.token, change.event) in standing.settled
             return Verdict(repeated, repeated, "" if repeated else "stale_claim", standing.state)
-        if change.lapsed_only and (standing.lease_expires_at_ms or 0) > now_ms:
-            return Verdict(False, reason="not_lapsed", state=standing.state)
+        if change.expired_only and (standing.lease_expires_at_ms or 0) > now_ms:
+            return Verdict(False, reason="not_expired", state=standing.state)
     elif (standing.state, change.event) not in TRANSITIONS or _has_begun(standing, change):
         repeated = change.event is Event.CANCEL and standing.state is State.CANCELLED
         return Verdict(repeated, repeated, "" if repeated else "wrong_state", standing.state)

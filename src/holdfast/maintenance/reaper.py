@@ -40,7 +40,7 @@ def _tell(requeued: Sequence[ExpiredClaim]) -> None:
 
 
 def _requeue(claim: ExpiredClaim, epoch: int) -> Change:
-    return lifecycle.lapse(
+    return lifecycle.expire_lease(
         claim.task_id,
         claim.token,
         attempt=claim.attempt,

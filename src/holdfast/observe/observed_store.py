@@ -173,7 +173,7 @@ class ObservedStore(PassingStore):
             return
         for change, verdict in zip(changes, verdicts, strict=True):
             # Maintenance may always find that a worker was faster.
-            if not verdict.applied and change.event in SETTLEMENTS and not change.lapsed_only:
+            if not verdict.applied and change.event in SETTLEMENTS and not change.expired_only:
                 reason = verdict.reason if verdict.reason in _REASONS else OTHER
                 self._tally.count(SETTLEMENTS_REFUSED, change.event.value, reason)
 

@@ -140,7 +140,7 @@ def change_columns(changes: Sequence[Change]) -> Sent:
 
 
 def _is_plain_ack(change: Change) -> bool:
-    return change.event is Event.ACK and change.token is not None and change.epoch is None and not change.lapsed_only
+    return change.event is Event.ACK and change.token is not None and change.epoch is None and not change.expired_only
 
 
 def _ack_columns(acks: Sequence[Change]) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ def _other(place: int, change: Change) -> dict[str, Any]:
         "event": change.event.value,
         "task_id": known_id(change.task_id),
         "token": plain_text(change.token),
-        "lapsed_only": change.lapsed_only,
+        "expired_only": change.expired_only,
         "epoch": change.epoch,
         "delay_ms": change.delay_ms,
         "outcome": plain_text(change.outcome),

@@ -75,7 +75,7 @@ def _change(change: Change) -> tuple[Any, ...]:
         change.event.value,
         change.task_id,
         change.token,
-        change.lapsed_only,
+        change.expired_only,
         change.epoch,
         change.delay_ms,
         change.outcome,

@@ -23,7 +23,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     #: What was wrong with this call, in one line.
     detail: str = ""
-    #: Of a refused change: "stale_claim", "wrong_state", "not_lapsed" or "stale_epoch".
+    #: Of a refused change: "stale_claim", "wrong_state", "not_expired" or "stale_epoch".
     reason: str | None = None
     #: Of a refused change: the state of the task.
     state: State | None = None

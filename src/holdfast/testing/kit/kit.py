@@ -175,7 +175,7 @@ class Kit:
         """Takes away the claims whose lease has expired, as the leader of the maintenance."""
         epoch = await self.leader_epoch()
         return await self.store.apply([
-            lifecycle.lapse(lost.task_id, lost.token, attempt=lost.attempt, policy=lost.policy, epoch=epoch)
+            lifecycle.expire_lease(lost.task_id, lost.token, attempt=lost.attempt, policy=lost.policy, epoch=epoch)
             for lost in await self.expired()
         ])  # fmt: skip
 

@@ -280,7 +280,7 @@ CREATE TYPE change AS (
     event       text,
     task_id     uuid,
     token       text,
-    lapsed_only boolean,
+    expired_only boolean,
     epoch       bigint,
     delay_ms    bigint,
     outcome     text,

@@ -1,5 +1,5 @@
 -- Executes changes, as lifecycle.step says; included by apply and reserve.
--- A change is {event, id, token, lapsed_only, epoch, delay_ms, outcome, error_type, error, reason, has_result,
+-- A change is {event, id, token, expired_only, epoch, delay_ms, outcome, error_type, error, reason, has_result,
 -- priority}; results follow in ARGV, in order.
 -- A verdict is {applied, repeated, reason, state}.
 -- include: effects
@@ -26,7 +26,7 @@ local function refusal(change, task)
       if change.token and was_settled(change.id, task, change.token, change.event) then return {1, 1, '', task.state} end
       return {0, 0, 'stale_claim', task.state}
     end
-    if change.lapsed_only and tonumber(redis.call('ZSCORE', base .. '/claims', change.id)) > now then return {0, 0, 'not_lapsed', task.state} end
+    if change.expired_only and tonumber(redis.call('ZSCORE', base .. '/claims', change.id)) > now then return {0, 0, 'not_expired', task.state} end
   elseif not is_allowed(change, task) then
     if change.event == 'cancel' and task.state == {cancelled} then return {1, 1, '', task.state} end
     return {0, 0, 'wrong_state', task.state}
@@ -45,7 +45,7 @@ local function apply_one(c, result)
     local f = redis.call('HMGET', task_key(c[2]), 's', 't', 'q', 'z', 'k')
     if f[1] == {claimed} and f[2] == c[3] then return ack(c[2], c[3], f[3], f[4], f[5], result) end
   end
-  local change = {event = c[1], id = c[2], token = c[3], lapsed_only = c[4], epoch = c[5], delay = c[6], outcome = c[7],
+  local change = {event = c[1], id = c[2], token = c[3], expired_only = c[4], epoch = c[5], delay = c[6], outcome = c[7],
                   error_type = c[8], error = c[9], reason = c[10], priority = c[12]}
   local task = standing(change.id)
   return refusal(change, task) or execute(change, task)

@@ -170,7 +170,7 @@ class RequeueWithoutRecheck(TranslatingStore):
 
     async def translated(self, change: Change) -> Change:
         """Without the guard."""
-        return replace(change, lapsed_only=False)
+        return replace(change, expired_only=False)
 
 
 class PrunesTooEarly(_EarlyClock):

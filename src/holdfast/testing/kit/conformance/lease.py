@@ -57,7 +57,7 @@ async def requeue_repeated_is_the_same_answer(kit: Kit) -> None:
     claim = await kit.claim()
     kit.clock.advance(LEASE_MS)
     epoch = await kit.leader_epoch()
-    change = lifecycle.lapse(claim.task_id, claim.token, attempt=1, policy=POLICY, epoch=epoch)
+    change = lifecycle.expire_lease(claim.task_id, claim.token, attempt=1, policy=POLICY, epoch=epoch)
     await kit.apply(change)
     new = await kit.reserve_one()
     expect("again", await kit.apply(change), Verdict(True, repeated=True, state=State.CLAIMED))
@@ -81,8 +81,8 @@ async def extended_in_between_is_not_taken(kit: Kit) -> None:
     kit.clock.advance(LEASE_MS)
     lost = only("expired claims", await kit.expired())
     await kit.store.extend([Hold(claim.task_id, claim.token)], LEASE_MS)
-    change = lifecycle.lapse(lost.task_id, lost.token, attempt=lost.attempt, policy=lost.policy, epoch=epoch)
-    expect("verdict", await kit.apply(change), Verdict(False, reason="not_lapsed", state=State.CLAIMED))
+    change = lifecycle.expire_lease(lost.task_id, lost.token, attempt=lost.attempt, policy=lost.policy, epoch=epoch)
+    expect("verdict", await kit.apply(change), Verdict(False, reason="not_expired", state=State.CLAIMED))
     expect("ack", (await kit.apply(ack(claim))).applied, True)
 
 
@@ -94,7 +94,7 @@ async def settled_in_between_is_not_taken(kit: Kit) -> None:
     kit.clock.advance(LEASE_MS)
     lost = only("expired claims", await kit.expired())
     await kit.apply(ack(claim))
-    change = lifecycle.lapse(lost.task_id, lost.token, attempt=lost.attempt, policy=lost.policy, epoch=epoch)
+    change = lifecycle.expire_lease(lost.task_id, lost.token, attempt=lost.attempt, policy=lost.policy, epoch=epoch)
     expect("verdict", await kit.apply(change), Verdict(False, reason="stale_claim", state=State.SUCCEEDED))
 
 
@@ -105,9 +105,9 @@ async def old_epoch_takes_nothing(kit: Kit) -> None:
     old = await kit.leader_epoch()
     current = await kit.new_leader_epoch()
     kit.clock.advance(LEASE_MS)
-    change = lifecycle.lapse(claim.task_id, claim.token, attempt=1, policy=POLICY, epoch=old)
+    change = lifecycle.expire_lease(claim.task_id, claim.token, attempt=1, policy=POLICY, epoch=old)
     expect("old epoch", await kit.apply(change), Verdict(False, reason="stale_epoch", state=State.CLAIMED))
-    change = lifecycle.lapse(claim.task_id, claim.token, attempt=1, policy=POLICY, epoch=current)
+    change = lifecycle.expire_lease(claim.task_id, claim.token, attempt=1, policy=POLICY, epoch=current)
     expect("current epoch", await kit.apply(change), Verdict(True, state=State.READY))
 
 

@@ -160,14 +160,14 @@ class Ending:
             "release": lifecycle.release(task_id, token),
             "stop": lifecycle.stop(task_id, token, "stopped"),
             "lose": lifecycle.lose(task_id, token, "worker_lost", attempt=attempt, policy=policy),
-            "lapse": lifecycle.lapse(task_id, token, attempt=attempt, policy=policy, epoch=epoch),
+            "expire lease": lifecycle.expire_lease(task_id, token, attempt=attempt, policy=policy, epoch=epoch),
         }
         return simple[self.kind]
 
 
 endings = st.builds(
     Ending,
-    kind=st.sampled_from(["ack", "retry", "give up", "release", "snooze", "stop", "lose", "lapse"]),
+    kind=st.sampled_from(["ack", "retry", "give up", "release", "snooze", "stop", "lose", "expire lease"]),
     pick=st.integers(0, 999),
     old=st.sampled_from([False, False, False, True]),
     foreign=st.sampled_from([False, False, False, True]),

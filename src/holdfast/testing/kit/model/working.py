@@ -211,7 +211,9 @@ class Working(Bench):
             hold = Hold(found[0].task_id, found[0].token)
             expect("late extension", self.do(self.store.extend([hold], 5)), self.model.extend([hold], 5))
         changes = [
-            lifecycle.lapse(gone.task_id, gone.token, attempt=gone.attempt, policy=gone.policy, epoch=self.model.epoch)
+            lifecycle.expire_lease(
+                gone.task_id, gone.token, attempt=gone.attempt, policy=gone.policy, epoch=self.model.epoch
+            )
             for gone in found
         ]
         self.apply(changes, lost)

@@ -84,7 +84,7 @@ DECLARE
     place bigint := t.rank;
     due_at bigint;
 BEGIN
-    DELETE FROM claims WHERE task_id = t.task_id AND deliveries = t.deliveries AND (NOT c.lapsed_only OR expires_at <= now_ms)
+    DELETE FROM claims WHERE task_id = t.task_id AND deliveries = t.deliveries AND (NOT c.expired_only OR expires_at <= now_ms)
     RETURNING * INTO claim;
     IF NOT FOUND THEN
         RETURN NULL;
@@ -177,8 +177,8 @@ BEGIN
                 v.repeated := v.applied;
                 v.reason := CASE WHEN v.applied THEN '' ELSE 'stale_claim' END;
                 RETURN;
-            ELSIF c.lapsed_only AND t.expires_at > now_ms THEN
-                v.reason := 'not_lapsed';
+            ELSIF c.expired_only AND t.expires_at > now_ms THEN
+                v.reason := 'not_expired';
                 RETURN;
             END IF;
             IF c.event = {ack} THEN
