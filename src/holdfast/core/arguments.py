@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.core import payload as json_payload
 from holdfast.core.conversions import first_loss, from_json, to_json, unusable
-from holdfast.core.declared import DeclaredParameter, json_kinds
+from holdfast.core.declared import DeclaredParameter, declared_parameters
 from holdfast.core.task import OUTCOMES
 from holdfast.errors import BadArguments, BadOption, BadResult
 
@@ -91,15 +91,14 @@ class ArgumentCodec:
         """The function's return value as JSON bytes within the limits."""
         return encode_result(value, f"{self._what}: result", self.max_bytes)
 
-    def declared(self) -> tuple[DeclaredParameter, ...]:
-        """The parameters, as a worker publishes them."""
-        return tuple(
-            DeclaredParameter(
-                _key(each),
-                each.default is Parameter.empty and each.kind not in _VARIADIC,
-                json_kinds(self._hints.get(each.name, Any)),
-            )
-            for each in self._parameters
+    def declared(self) -> tuple[tuple[DeclaredParameter, ...], dict[str, dict[str, Any]]]:
+        """The parameters, as a worker publishes them, and the definitions that their schemas refer to."""
+        return declared_parameters(
+            [
+                (_key(each), each.default is Parameter.empty and each.kind not in _VARIADIC, hint)
+                for each in self._parameters
+                for hint in (self._hints.get(each.name, Any),)
+            ]
         )
 
     # -- signatures with *args, **kwargs, keyword-only or positional-only parameters --------------------------

@@ -1,17 +1,18 @@
 """What a worker publishes of its task types, so that tasks can be enqueued by name without the code of the app.
 
-Each type is one document: its queue, priority and policy, and the parameters of its function with the kinds of JSON
-that fit them. The command line enqueues with it, and checks arguments as far as JSON goes: the worker checks the rest.
+Each type is one document: its queue, priority and policy, and the parameters of its function with a schema of what fits
+them. The command line enqueues with it, and checks arguments by the schemas: the worker checks the rest.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.conversions import is_pydantic
 from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
@@ -32,6 +33,8 @@ class DeclaredParameter(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
     #: The kinds of JSON that fit: string, integer, number, boolean, null, array, object; empty for any.
     kinds: tuple[str, ...] = ()
+    #: What fits, as far as it can be said without the code of the app; None: only the kinds are known.
+    schema: dict[str, Any] | None = None
 
     def fits(self, value: Any) -> bool:
         """Whether the value is of a kind that fits."""
@@ -50,6 +53,13 @@ class DeclaredType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     protected: bool = False
     #: None: too many to publish.
     parameters: tuple[DeclaredParameter, ...] | None = None
+    #: What the schemas of the parameters refer to.
+    definitions: dict[str, dict[str, Any]] = {}
+
+    def without_schemas(self) -> DeclaredType:
+        """The same with names and kinds of JSON only."""
+        parameters = None if self.parameters is None else tuple(replace(each, schema=None) for each in self.parameters)
+        return replace(self, parameters=parameters, definitions={})
 
     def arguments(self, given: dict[str, Any] | list[Any]) -> Any:
         """The arguments as a task carries them, from an object by name or a list by position; checked."""
@@ -94,7 +104,13 @@ class DeclaredType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return next(found, None)
 
     def _checked(self, each: DeclaredParameter, value: Any) -> Any:
-        if not each.fits(value):
+        if each.schema is not None:
+            from holdfast.core.misfits import Checker
+
+            problem = Checker(self.definitions).misfit(value, each.schema, each.name)
+            if problem is not None:
+                raise self._refused(problem)
+        elif not each.fits(value):
             raise self._refused(f"{each.name}: expected {' or '.join(each.kinds)}, got {json_kind(value)}")
         return value
 
@@ -109,6 +125,22 @@ def json_kind(value: Any) -> str:
     """Which kind of JSON a value is."""
     kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
     return kinds.get(type(value), "null")
+
+
+def declared_parameters(
+    parameters: Sequence[tuple[str, bool, Any]],
+) -> tuple[tuple[DeclaredParameter, ...], dict[str, dict[str, Any]]]:
+    """What is published of parameters, each by its name, whether it is required, and its annotation."""
+    from holdfast.core.schemas import MAX_SCHEMA_BYTES, schemas_of
+
+    schemas, definitions = schemas_of([hint for _, _, hint in parameters])
+    made = tuple(
+        DeclaredParameter(name, required, json_kinds(hint), schema)
+        for (name, required, hint), schema in zip(parameters, schemas, strict=True)
+    )
+    if len(msgspec.json.encode((schemas, definitions))) > MAX_SCHEMA_BYTES:
+        return tuple(replace(each, schema=None) for each in made), {}
+    return made, definitions
 
 
 # -- from annotations ------------------------------------------------------------------------------------------
@@ -131,9 +163,15 @@ def _kinds(info: Any) -> Iterator[str]:
     elif isinstance(info, msgspec.inspect.LiteralType):
         yield from map(json_kind, info.values)
     elif isinstance(info, msgspec.inspect.CustomType):
-        yield "object" if is_pydantic(info.cls) else "string" if issubclass(info.cls, PurePath) else ""
+        yield _model_kind(info.cls) if is_pydantic(info.cls) else "string" if issubclass(info.cls, PurePath) else ""
     else:
         yield _KINDS.get(type(info).__name__, "")
+
+
+def _model_kind(model: Any) -> str:
+    validators = model.__pydantic_decorators__.model_validators.values()
+    takes_others = model.__pydantic_root_model__ or any(each.info.mode != "after" for each in validators)
+    return "" if takes_others else "object"
 
 
 def _plain(value: Any) -> Any:

@@ -94,15 +94,17 @@ class TaskType(Generic[P, R]):
     def declared(self) -> DeclaredType | None:
         """What a worker publishes of it, within `MAX_DECLARED_BYTES`; None if its policy alone is larger."""
         options = self.options
+        parameters, definitions = self.codec.declared()
         made = DeclaredType(
             name=self.name,
             queue=options.queue,
             priority=options.priority,
             policy=options.policy,
             protected=options.crypto is not None,
-            parameters=self.codec.declared(),
+            parameters=parameters,
+            definitions=definitions,
         )
-        for each in (made, msgspec.structs.replace(made, parameters=None)):
+        for each in (made, made.without_schemas(), msgspec.structs.replace(made, parameters=None)):
             if len(msgspec.json.encode(each)) <= MAX_DECLARED_BYTES:
                 return each
         return None
