@@ -17,9 +17,9 @@ from holdfast.stores.contract import Expired, Finding, Query, QueueCounts, Store
 from holdfast.version import __version__
 
 #: Tasks that wait longer than this for a worker that does not exist are a problem, not a worker just starting.
-_PATIENCE_MS = 60_000
+_WAIT_LIMIT_MS = 60_000
 #: A lease may be expired for this long before that is a problem: maintenance checks about once a second.
-_LAPSE_PATIENCE_MS = 15_000
+_EXPIRED_LIMIT_MS = 15_000
 #: How many waiting tasks are checked for types that no worker knows.
 _TYPES_LIMIT = 10_000
 #: At most this many findings of one kind are listed.
@@ -27,7 +27,7 @@ _LISTED = 20
 MAX_DEAD_LETTERS = 1_000
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What the checks look at."""
 
     now_ms: int
@@ -57,16 +57,16 @@ async def examine(
     """All findings, in a fixed order; one of level `problem` means that the operator has to act."""
     findings = [_versions(), *await store.probe()]
     now_ms = (clock or SystemClock()).now_ms()
-    scene = Scene(now_ms=now_ms, workers=await store.workers(), counts=await store.counts())
-    findings += _workers(scene)
-    findings += _unserved_queues(scene)
-    findings += _paused_queues(scene)
-    findings += await _unknown_types(store, scene)
+    snapshot = StoreSnapshot(now_ms=now_ms, workers=await store.workers(), counts=await store.counts())
+    findings += _workers(snapshot)
+    findings += _unserved_queues(snapshot)
+    findings += _paused_queues(snapshot)
+    findings += await _unknown_types(store, snapshot)
     expired = await store.expired()
-    findings += await _stuck_claims(store, expired, scene)
-    findings += await _unstarted(store, expired, scene)
-    findings += _schedules(await documents.schedules(store), scene)
-    findings.append(_dead_letters(scene, max_dead_letters))
+    findings += await _stuck_claims(store, expired, snapshot)
+    findings += await _unstarted(store, expired, snapshot)
+    findings += _schedules(await documents.schedules(store), snapshot)
+    findings.append(_dead_letters(snapshot, max_dead_letters))
     return findings
 
 
@@ -74,39 +74,39 @@ def _versions() -> Finding:
     return Finding(level="ok", check="versions", text=f"Holdfast {__version__}, Python {platform.python_version()}")
 
 
-def _workers(scene: Scene) -> list[Finding]:
+def _workers(snapshot: StoreSnapshot) -> list[Finding]:
     findings = [
         Finding(
             level="warning",
             check="workers",
-            text=f"worker {worker.worker_id} has not been heard of for {about_ms(scene.now_ms - worker.seen_at_ms)}",
+            text=f"worker {worker.worker_id} has not been heard of for {about_ms(snapshot.now_ms - worker.seen_at_ms)}",
         )
-        for worker in scene.workers
+        for worker in snapshot.workers
         if not worker.alive
     ]
-    slots = sum(worker.processes * worker.concurrency for worker in scene.alive)
-    if scene.alive:
-        text = f"{several(len(scene.alive), 'worker')} with {several(slots, 'slot')}"
+    slots = sum(worker.processes * worker.concurrency for worker in snapshot.alive)
+    if snapshot.alive:
+        text = f"{several(len(snapshot.alive), 'worker')} with {several(slots, 'slot')}"
         findings.append(Finding(level="ok", check="workers", text=text))
     else:
-        findings.append(_no_worker(scene))
-    versions = sorted({worker.version for worker in scene.alive} - {__version__})
+        findings.append(_no_worker(snapshot))
+    versions = sorted({worker.version for worker in snapshot.alive} - {__version__})
     if versions:
         text = f"workers of other versions are running: {', '.join(versions)} (this is {__version__})"
         findings.append(Finding(level="note", check="versions", text=text))
     return findings
 
 
-def _no_worker(scene: Scene) -> Finding:
-    waiting = sum(counts.states.get(state, 0) for counts in scene.counts for state in WAITING_STATES)
+def _no_worker(snapshot: StoreSnapshot) -> Finding:
+    waiting = sum(counts.states.get(state, 0) for counts in snapshot.counts for state in WAITING_STATES)
     if not waiting:
         return Finding(level="note", check="workers", text="no worker is running")
     return Finding(level="warning", check="workers", text=f"no worker is running; waiting: {several(waiting, 'task')}")
 
 
-def _unserved_queues(scene: Scene) -> list[Finding]:
-    served, findings = scene.served, []
-    for counts in scene.counts:
+def _unserved_queues(snapshot: StoreSnapshot) -> list[Finding]:
+    served, findings = snapshot.served, []
+    for counts in snapshot.counts:
         ready = counts.states.get(State.READY, 0)
         if ready == 0 or counts.queue in served or counts.paused:
             continue
@@ -114,26 +114,28 @@ def _unserved_queues(scene: Scene) -> list[Finding]:
         text = (
             f"{several(ready, 'task')} in queue {counts.queue} for up to {about_ms(waited_ms)}, and no worker serves it"
         )
-        findings.append(Finding(level="problem" if waited_ms > _PATIENCE_MS else "warning", check="queues", text=text))
+        findings.append(
+            Finding(level="problem" if waited_ms > _WAIT_LIMIT_MS else "warning", check="queues", text=text)
+        )
     return findings or [Finding(level="ok", check="queues", text="every queue with ready tasks has a worker")]
 
 
-def _paused_queues(scene: Scene) -> list[Finding]:
+def _paused_queues(snapshot: StoreSnapshot) -> list[Finding]:
     return [
         Finding(
             level="note",
             check="queues",
             text=f"queue {counts.queue} is paused with {several(counts.states.get(State.READY, 0), 'ready task')}",
         )
-        for counts in scene.counts
+        for counts in snapshot.counts
         if counts.paused
     ]
 
 
-async def _unknown_types(store: Store, scene: Scene) -> list[Finding]:
-    if not scene.alive:
+async def _unknown_types(store: Store, snapshot: StoreSnapshot) -> list[Finding]:
+    if not snapshot.alive:
         return []
-    served, runnable = scene.served, scene.runnable
+    served, runnable = snapshot.served, snapshot.runnable
     unknown: Counter[tuple[str, str]] = Counter()
     looked_at = 0
     async for tasks in every_page(store, Query(states=WAITING_STATES), _TYPES_LIMIT):
@@ -152,10 +154,10 @@ async def _unknown_types(store: Store, scene: Scene) -> list[Finding]:
     return findings or [Finding(level="ok", check="types", text=f"{which} has a type that a worker knows")]
 
 
-async def _stuck_claims(store: Store, expired: Expired, scene: Scene) -> list[Finding]:
+async def _stuck_claims(store: Store, expired: Expired, snapshot: StoreSnapshot) -> list[Finding]:
     claimed = await store.get([claim.task_id for claim in expired.claims])
-    late_ms = [scene.now_ms - task.lease_expires_at_ms for task in claimed if task and task.lease_expires_at_ms]
-    if not late_ms or max(late_ms) <= _LAPSE_PATIENCE_MS:
+    late_ms = [snapshot.now_ms - task.lease_expires_at_ms for task in claimed if task and task.lease_expires_at_ms]
+    if not late_ms or max(late_ms) <= _EXPIRED_LIMIT_MS:
         return [Finding(level="ok", check="claims", text="no claim is stuck")]
     text = (
         f"{several(len(late_ms), 'claim')} expired up to {about_ms(max(late_ms))} ago, and no process took them back: "
@@ -164,10 +166,10 @@ async def _stuck_claims(store: Store, expired: Expired, scene: Scene) -> list[Fi
     return [Finding(level="problem", check="claims", text=text)]
 
 
-async def _unstarted(store: Store, expired: Expired, scene: Scene) -> list[Finding]:
+async def _unstarted(store: Store, expired: Expired, snapshot: StoreSnapshot) -> list[Finding]:
     (oldest,) = await store.get(expired.unstarted[:1]) or [None]
-    late_ms = scene.now_ms - oldest.created_at_ms - (oldest.policy.expires_ms or 0) if oldest else 0
-    if late_ms <= _LAPSE_PATIENCE_MS:
+    late_ms = snapshot.now_ms - oldest.created_at_ms - (oldest.policy.expires_ms or 0) if oldest else 0
+    if late_ms <= _EXPIRED_LIMIT_MS:
         return []
     text = (
         f"{several(len(expired.unstarted), 'task')} should have been started up to {about_ms(late_ms)} ago, and no "
@@ -176,8 +178,8 @@ async def _unstarted(store: Store, expired: Expired, scene: Scene) -> list[Findi
     return [Finding(level="problem", check="deadlines", text=text)]
 
 
-def _schedules(found: documents.DueSchedules, scene: Scene) -> list[Finding]:
-    runnable = scene.runnable if scene.alive else {(each.call.queue, each.call.type) for each in found.schedules}
+def _schedules(found: documents.DueSchedules, snapshot: StoreSnapshot) -> list[Finding]:
+    runnable = snapshot.runnable if snapshot.alive else {(each.call.queue, each.call.type) for each in found.schedules}
     findings = [finding for schedule in found.schedules for finding in _schedule(schedule, found.now_ms, runnable)]
     if not found.schedules or findings:
         return findings[:_LISTED]
@@ -189,7 +191,7 @@ def _schedule(schedule: Schedule, now_ms: int, runnable: set[tuple[str, str]]) -
     if schedule.paused:
         yield Finding(level="note", check="schedules", text=f"{name} is paused")
         return
-    if schedule.next_at_ms is not None and now_ms - schedule.next_at_ms > _PATIENCE_MS:
+    if schedule.next_at_ms is not None and now_ms - schedule.next_at_ms > _WAIT_LIMIT_MS:
         text = (
             f"{name} was due {about_ms(now_ms - schedule.next_at_ms)} ago: start a worker, it does the maintenance too"
         )
@@ -199,8 +201,8 @@ def _schedule(schedule: Schedule, now_ms: int, runnable: set[tuple[str, str]]) -
         yield Finding(level="warning", check="schedules", text=text)
 
 
-def _dead_letters(scene: Scene, most: int) -> Finding:
-    depth = sum(counts.states.get(State.DEAD_LETTERED, 0) for counts in scene.counts)
+def _dead_letters(snapshot: StoreSnapshot, most: int) -> Finding:
+    depth = sum(counts.states.get(State.DEAD_LETTERED, 0) for counts in snapshot.counts)
     if depth > most:
         text = f"{several(depth, 'dead letter')}, more than {most:,}; see `holdfast dead ls --by-error`"
         return Finding(level="problem", check="dead letters", text=text)

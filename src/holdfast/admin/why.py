@@ -36,7 +36,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be known besides the task."""
 
     now_ms: int
@@ -60,16 +60,16 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 async def why(store: Store, task_id: str, clock: Clock | None = None) -> Explanation:
     """Explains the task's state; `UnknownTask` if there is no such task."""
     task = await one_task(store, task_id)
-    scene = await _scene(store, task, clock)
-    if task.state is State.READY and scene.ready <= _LOOK_AHEAD:
-        scene = msgspec.structs.replace(scene, ahead=await _ahead(store, task, scene))
-    cause, text = _EXPLAIN[task.state](task, scene)
+    snapshot = await _snapshot(store, task, clock)
+    if task.state is State.READY and snapshot.ready <= _LOOK_AHEAD:
+        snapshot = msgspec.structs.replace(snapshot, ahead=await _ahead(store, task, snapshot))
+    cause, text = _EXPLAIN[task.state](task, snapshot)
     return Explanation(task_id=task_id, state=task.state, cause=cause, text=text)
 
 
 async def hindrance(store: Store, task: Task) -> str:
     """What keeps every worker from taking a task that waits, in words; empty if nothing does. No task is counted."""
-    found = _hindrance(task, await _scene(store, task))
+    found = _hindrance(task, await _snapshot(store, task))
     return "" if found is None else found[1]
 
 
@@ -102,8 +102,8 @@ def _still(state: State, url: str) -> str:
     return f"It is still {'running' if state is State.CLAIMED else 'queued'} in {url}."
 
 
-async def _scene(store: Store, task: Task, clock: Clock | None = None) -> Scene:
-    return Scene(
+async def _snapshot(store: Store, task: Task, clock: Clock | None = None) -> TaskSnapshot:
+    return TaskSnapshot(
         now_ms=(clock or SystemClock()).now_ms(),
         workers=[worker for worker in await store.workers() if worker.alive and worker.status == "running"],
         queue=await _counts(store, task.queue),
@@ -115,11 +115,11 @@ async def _counts(store: Store, queue: str) -> QueueCounts:
     return next((counts for counts in await store.counts() if counts.queue == queue), empty)
 
 
-async def _ahead(store: Store, task: Task, scene: Scene) -> int:
-    known = {name for worker in scene.serving for name in worker.types}
+async def _ahead(store: Store, task: Task, snapshot: TaskSnapshot) -> int:
+    known = {name for worker in snapshot.serving for name in worker.types}
 
     def place(other: Task) -> tuple[int, str]:
-        return rank(other.run_at_ms, other.priority, scene.queue.step_ms), other.task_id
+        return rank(other.run_at_ms, other.priority, snapshot.queue.step_ms), other.task_id
 
     query = Query(states=frozenset({State.READY}), queue=task.queue)
     ahead = 0
@@ -131,16 +131,16 @@ async def _ahead(store: Store, task: Task, scene: Scene) -> int:
 # -- waiting -------------------------------------------------------------------------------------------------
 
 
-def _blocked(task: Task, scene: Scene) -> tuple[str, str]:
-    return "waits_for_tasks", f"It waits for other tasks to finish.{_deadline(task, scene)}"
+def _blocked(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    return "waits_for_tasks", f"It waits for other tasks to finish.{_deadline(task, snapshot)}"
 
 
-def _scheduled(task: Task, scene: Scene) -> tuple[str, str]:
-    left_ms = task.run_at_ms - scene.now_ms
+def _scheduled(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    left_ms = task.run_at_ms - snapshot.now_ms
     if left_ms <= 0:
-        return _overdue(-left_ms, scene)
+        return _late(-left_ms, snapshot)
     text = f"{_reason_to_wait(task)} for its time, in {about_ms(left_ms)}."
-    return "waits_for_time", f"{text}{_prospects(task, scene)}{_deadline(task, scene)}"
+    return "waits_for_time", f"{text}{_prospects(task, snapshot)}{_deadline(task, snapshot)}"
 
 
 def _reason_to_wait(task: Task) -> str:
@@ -150,28 +150,28 @@ def _reason_to_wait(task: Task) -> str:
     return "It asked to run again later, and waits" if outcome == "snoozed" else "It waits"
 
 
-def _retry_pending(task: Task, scene: Scene) -> tuple[str, str]:
-    left_ms = task.run_at_ms - scene.now_ms
+def _retry_pending(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    left_ms = task.run_at_ms - snapshot.now_ms
     if left_ms <= 0:
-        return _overdue(-left_ms, scene)
+        return _late(-left_ms, snapshot)
     next_attempt = f"attempt {task.attempt + 1} of {task.policy.max_attempts}"
-    text = f"It waits for {next_attempt}, in {about_ms(left_ms)}, after {_error(task)}.{_prospects(task, scene)}"
+    text = f"It waits for {next_attempt}, in {about_ms(left_ms)}, after {_error(task)}.{_prospects(task, snapshot)}"
     return "waits_for_retry", text
 
 
-def _ready(task: Task, scene: Scene) -> tuple[str, str]:
-    hindrance = _hindrance(task, scene)
-    cause, text = hindrance or _standing_in_line(task, scene)
-    return cause, f"{text}{_deadline(task, scene)}"
+def _ready(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    hindrance = _hindrance(task, snapshot)
+    cause, text = hindrance or _standing_in_line(task, snapshot)
+    return cause, f"{text}{_deadline(task, snapshot)}"
 
 
-def _standing_in_line(task: Task, scene: Scene) -> tuple[str, str]:
-    waited = f"It has been ready for {about_ms(scene.now_ms - task.run_at_ms)}"
-    where = f"in queue {task.queue}, served by {_capacity(_serving(task, scene))}"
-    if scene.ahead is None:
-        return "behind_others", f"{waited}, one of {several(scene.ready, 'ready task')} {where}."
-    if scene.ahead:
-        others = f"{scene.ahead:,} others" if scene.ahead > 1 else "1 other task"
+def _standing_in_line(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    waited = f"It has been ready for {about_ms(snapshot.now_ms - task.run_at_ms)}"
+    where = f"in queue {task.queue}, served by {_capacity(_serving(task, snapshot))}"
+    if snapshot.ahead is None:
+        return "behind_others", f"{waited}, one of {several(snapshot.ready, 'ready task')} {where}."
+    if snapshot.ahead:
+        others = f"{snapshot.ahead:,} others" if snapshot.ahead > 1 else "1 other task"
         return "behind_others", f"{waited}, behind {others} {where}."
     return "next", f"{waited} and is next {where}."
 
@@ -182,37 +182,37 @@ def _capacity(serving: list[WorkerRecord]) -> str:
     return f"{several(len(serving), 'worker')} with {busy:,} of {several(slots, 'slot')} busy"
 
 
-def _hindrance(task: Task, scene: Scene) -> tuple[str, str] | None:
+def _hindrance(task: Task, snapshot: TaskSnapshot) -> tuple[str, str] | None:
     """What keeps any worker from taking it, None if nothing does."""
-    if scene.queue.paused:
+    if snapshot.queue.paused:
         return "queue_paused", f"Queue {task.queue} is paused; `holdfast queues resume {task.queue}` lets it go on."
-    if not scene.workers:
+    if not snapshot.workers:
         return "no_worker_for_queue", f"No worker is running for queue {task.queue}."
-    if not scene.serving:
-        served = ", ".join(sorted({queue for worker in scene.workers for queue in worker.queues}))
+    if not snapshot.serving:
+        served = ", ".join(sorted({queue for worker in snapshot.workers for queue in worker.queues}))
         return "no_worker_for_queue", f"No running worker serves queue {task.queue}; they serve {served or 'none'}."
-    if not _serving(task, scene):
-        knowing = several(len(scene.serving), "worker")
+    if not _serving(task, snapshot):
+        knowing = several(len(snapshot.serving), "worker")
         return "no_worker_for_type", f"None of the {knowing} of queue {task.queue} knows the type {task.type}."
     return None
 
 
-def _prospects(task: Task, scene: Scene) -> str:
-    hindrance = _hindrance(task, scene)
+def _prospects(task: Task, snapshot: TaskSnapshot) -> str:
+    hindrance = _hindrance(task, snapshot)
     return f" Then it will have to wait: {hindrance[1][0].lower()}{hindrance[1][1:]}" if hindrance else ""
 
 
-def _overdue(late_ms: int, scene: Scene) -> tuple[str, str]:
-    nobody = f"no worker is running for queue {scene.queue.queue}"
-    whose = "a worker will move it to its queue in a moment" if scene.workers else nobody
+def _late(late_ms: int, snapshot: TaskSnapshot) -> tuple[str, str]:
+    nobody = f"no worker is running for queue {snapshot.queue.queue}"
+    whose = "a worker will move it to its queue in a moment" if snapshot.workers else nobody
     return "waits_for_maintenance", f"It has been due for {about_ms(late_ms)}; {whose}."
 
 
-def _deadline(task: Task, scene: Scene) -> str:
+def _deadline(task: Task, snapshot: TaskSnapshot) -> str:
     """By when a task that never ran has to be started, if it has to."""
     if task.policy.expires_ms is None or task.deliveries:
         return ""
-    left_ms = task.created_at_ms + task.policy.expires_ms - scene.now_ms
+    left_ms = task.created_at_ms + task.policy.expires_ms - snapshot.now_ms
     if left_ms > 0:
         return f" If it is not started within {about_ms(left_ms)}, it expires."
     return (
@@ -220,29 +220,29 @@ def _deadline(task: Task, scene: Scene) -> str:
     )
 
 
-def _serving(task: Task, scene: Scene) -> list[WorkerRecord]:
-    return [worker for worker in scene.serving if task.type in worker.types]
+def _serving(task: Task, snapshot: TaskSnapshot) -> list[WorkerRecord]:
+    return [worker for worker in snapshot.serving if task.type in worker.types]
 
 
 # -- running -------------------------------------------------------------------------------------------------
 
 
-def _claimed(task: Task, scene: Scene) -> tuple[str, str]:
-    since = about_ms(scene.now_ms - (task.claimed_at_ms or scene.now_ms))
+def _claimed(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    since = about_ms(snapshot.now_ms - (task.claimed_at_ms or snapshot.now_ms))
     told = progress_text(read_progress(task.progress))
     holder = f"Worker {task.worker_id} has been running attempt {_of(task)} for {since}{f' ({told})' if told else ''}"
-    left_ms = (task.lease_expires_at_ms or 0) - scene.now_ms
+    left_ms = (task.lease_expires_at_ms or 0) - snapshot.now_ms
     if left_ms <= 0:
         expired = f"its lease ran out {about_ms(-left_ms)} ago"
         return "lease_expired", f"{holder}, but {expired}: it will be given to another worker."
     if task.cancel_requested:
         return "cancelling", f"{holder}; its cancellation is asked for ({task.reason}) and the worker is being told."
-    return "running", f"{holder}; its lease has {about_ms(left_ms)} left{_time_left(task, scene)}."
+    return "running", f"{holder}; its lease has {about_ms(left_ms)} left{_time_left(task, snapshot)}."
 
 
-def _time_left(task: Task, scene: Scene) -> str:
+def _time_left(task: Task, snapshot: TaskSnapshot) -> str:
     """When its time limit ends, or its process is killed."""
-    ran_ms = scene.now_ms - (task.claimed_at_ms or scene.now_ms)
+    ran_ms = snapshot.now_ms - (task.claimed_at_ms or snapshot.now_ms)
     soft_ms, hard_ms = task.policy.timeout_ms, task.policy.hard_timeout_ms
     if soft_ms is not None and soft_ms > ran_ms:
         return f", its time limit ends in {about_ms(soft_ms - ran_ms)}"
@@ -253,26 +253,26 @@ def _time_left(task: Task, scene: Scene) -> str:
 # -- finished ------------------------------------------------------------------------------------------------
 
 
-def _succeeded(task: Task, scene: Scene) -> tuple[str, str]:
+def _succeeded(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
     last = task.history[-1] if task.history else None
     took = f", in {about_ms(last.ended_at_ms - last.started_at_ms)}" if last else ""
-    return "succeeded", f"It succeeded {_ago(task, scene)} on attempt {_of(task)}{took}."
+    return "succeeded", f"It succeeded {_ago(task, snapshot)} on attempt {_of(task)}{took}."
 
 
-def _dead_lettered(task: Task, scene: Scene) -> tuple[str, str]:
-    text = f"It was dead-lettered {_ago(task, scene)}: {_ended_because(task)}; `holdfast dead replay` puts it back."
+def _dead_lettered(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    text = f"It was dead-lettered {_ago(task, snapshot)}: {_ended_because(task)}; `holdfast dead replay` puts it back."
     return _end(task), text
 
 
-def _failed(task: Task, scene: Scene) -> tuple[str, str]:
-    return _end(task), f"It failed for good {_ago(task, scene)}: {_ended_because(task)}."
+def _failed(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
+    return _end(task), f"It failed for good {_ago(task, snapshot)}: {_ended_because(task)}."
 
 
-def _cancelled(task: Task, scene: Scene) -> tuple[str, str]:
+def _cancelled(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
     if _end(task) == "expired" and task.policy.expires_ms is not None:
         within = f"within {format_ms(task.policy.expires_ms)} of its enqueue"
-        return "expired", f"It expired {_ago(task, scene)}: it was not started {within}."
-    return "cancelled", f"It was cancelled {_ago(task, scene)}: {task.reason or 'no reason given'}."
+        return "expired", f"It expired {_ago(task, snapshot)}: it was not started {within}."
+    return "cancelled", f"It was cancelled {_ago(task, snapshot)}: {task.reason or 'no reason given'}."
 
 
 def _end(task: Task) -> str:
@@ -305,11 +305,11 @@ def _of(task: Task) -> str:
     return f"{task.attempt} of {task.policy.max_attempts}"
 
 
-def _ago(task: Task, scene: Scene) -> str:
-    return f"{about_ms(scene.now_ms - (task.finished_at_ms or scene.now_ms))} ago"
+def _ago(task: Task, snapshot: TaskSnapshot) -> str:
+    return f"{about_ms(snapshot.now_ms - (task.finished_at_ms or snapshot.now_ms))} ago"
 
 
-_EXPLAIN: dict[State, Callable[[Task, Scene], tuple[str, str]]] = {
+_EXPLAIN: dict[State, Callable[[Task, TaskSnapshot], tuple[str, str]]] = {
     State.BLOCKED: _blocked,
     State.SCHEDULED: _scheduled,
     State.RETRY_PENDING: _retry_pending,
