@@ -161,7 +161,7 @@ async def first_token(store: Store, host: str, *, clock: Clock | None = None) ->
 
 
 def no_token(host: str) -> BadOption:
-    """The error for a server that other hosts could reach, and that nobody could use."""
+    """The error for a server that other hosts could reach, and no client could use."""
     return BadOption(
         f"--host {host} is refused while there is no token: make one with `holdfast token create --scope admin`"
     )
