@@ -7,7 +7,6 @@ import json
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from holdfast.admin import tokens
 from holdfast.clock import SystemClock
 from holdfast.server.auth import TokenGuard
 from holdfast.server.server import Server
+from holdfast.stores import documents
 from holdfast.stores.open import open_store
 from tests.examples.files import check_page
 from tests.server.setting import Client, RunningServer
@@ -179,7 +179,7 @@ def test_workers_keep_what_they_run_while_the_server_is_killed_and_are_listed(tm
         eventually(lambda: len(setting.admin.get("/v1/workers")["workers"]) == len(installed()), 15, "they are listed")
         naps = [setting.enqueue(f"{name}.nap", arguments={"seconds": 1}) for name in installed()]
         eventually(lambda: all(setting.task(nap)["state"] == "claimed" for nap in naps), 15, "they run")
-        later = kill_and_restart(0)
+        later = kill_and_restart([])
         for name in installed():
             greeting = later.enqueue(f"{name}.greet", arguments={"name": "you"})
             assert later.ended(greeting)["result"] == "hello you"
@@ -195,7 +195,7 @@ def test_workers_let_go_of_what_they_could_not_extend(tmp_path: Path) -> None:
         once = {"max_attempts": 1}
         naps = [setting.enqueue(f"{name}.nap", arguments={"seconds": 60}, retry=once) for name in installed()]
         eventually(lambda: all(setting.task(nap)["deliveries"] == 1 for nap in naps), 15, "they run")
-        later = kill_and_restart(2)  # leases
+        later = kill_and_restart(naps)
         # None of them naps any longer.
         for name in installed():
             greeting = later.enqueue(f"{name}.greet", arguments={"name": "you"})
@@ -220,8 +220,8 @@ def installed() -> list[str]:
 @contextmanager
 def killed_servers(
     directory: Path, *, lease: str, grace: str = "10"
-) -> Iterator[tuple[Setting, Callable[[float], Setting]]]:
-    """A worker of every language at a server, and what kills it and starts another one after so many seconds."""
+) -> Iterator[tuple[Setting, Callable[[list[str]], Setting]]]:
+    """A worker of every language at a server, and what kills it and, when these leases have expired, starts another."""
     if not installed():
         pytest.skip("none of their programs is installed")
     url, port = f"sqlite:///{directory}/tasks.db", free_port()
@@ -233,11 +233,10 @@ def killed_servers(
             stack.enter_context(working(name, setting, directory / f"{name}.txt", lease, grace)) for name in installed()
         ]
 
-        def kill_and_restart(after_seconds: float) -> Setting:
+        def kill_and_restart(outlived: list[str]) -> Setting:
             server.kill()
             server.wait()
-            until = time.monotonic() + after_seconds
-            eventually(lambda: time.monotonic() >= until, after_seconds + 1)
+            eventually(lambda: asyncio.run(have_expired(url, outlived)), 30, "their leases have expired")
             stack.enter_context(holdfast_server(url, port))
             return setting._replace(admin=stack.enter_context(closing(Client(port, admin))))
 
@@ -249,6 +248,16 @@ def test_a_worker_with_a_wrong_address_says_so_and_ends(language: str, setting: 
     with working(language, setting._replace(url=f"{setting.url}/nowhere"), log) as worker:
         assert worker.wait(15) == 1
     assert '"status":404' in log.read_text()
+
+
+async def have_expired(url: str, task_ids: list[str]) -> bool:
+    """Whether none of these tasks is claimed any longer, by the clock of the store."""
+    store = open_store(url)
+    try:
+        now_ms = (await documents.schedules(store, 0)).now_ms
+        return all(task is None or (task.lease_expires_at_ms or 0) < now_ms for task in await store.get(task_ids))
+    finally:
+        await store.close()
 
 
 async def new_tokens(url: str) -> tuple[str, str]:

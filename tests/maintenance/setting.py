@@ -35,7 +35,7 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "LEADER_TTL_MS", 150)
 
 
-class Scene:
+class Rig:
     """One store, its clock, and one look at its schedules after the other."""
 
     def __init__(self, store: Store, clock: SteppedClock) -> None:
@@ -83,14 +83,14 @@ class Scene:
         return len(claimed)
 
 
-def on_store(harness: StoreHarness, case: Callable[[Scene], Awaitable[None]]) -> None:
+def on_store(harness: StoreHarness, case: Callable[[Rig], Awaitable[None]]) -> None:
     """Runs a case on a fresh store."""
 
     async def run() -> None:
         store = await harness.open()
         try:
             await store.migrate()
-            await case(Scene(store, harness.clock))
+            await case(Rig(store, harness.clock))
         finally:
             await store.close()
             await harness.destroy()

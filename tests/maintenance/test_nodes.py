@@ -106,5 +106,6 @@ def test_each_occurrence_happens_once_while_owners_are_killed(url: str) -> None:
         occurrences = Counter(task.headers["occurrence"] for task in made)
         assert {occurrence: count for occurrence, count in occurrences.items() if count > 1} == {}, schedule.name
         assert set(_expected(schedule, occurrences, until_ms, made)) - set(occurrences) == set(), schedule.name
-    # A killed owner costs at most the time for which it held its duty; the rest is that of a busy machine.
-    assert max(task.created_at_ms - _occurrence_ms(task) for task in tasks) < 2 * LEADER_TTL_MS
+    # A killed owner costs at most the rest of its leadership. A busy machine takes longer: this bound only tells that
+    # from an owner that is never replaced.
+    assert max(task.created_at_ms - _occurrence_ms(task) for task in tasks) < 10 * LEADER_TTL_MS

@@ -16,7 +16,7 @@ from holdfast.core.schedule.occurrences import shown_time
 from holdfast.core.schedule.record import Call, Schedule, Timing
 from holdfast.stores import documents
 from holdfast.stores.contract import Store
-from tests.maintenance.setting import Scene, all_tasks, hasten, nodes, occurrences_made, until
+from tests.maintenance.setting import Rig, all_tasks, hasten, nodes, occurrences_made, until
 from tests.sharded.harness import ShardedSqliteHarness
 
 MINUTE_MS = 60_000
@@ -67,24 +67,24 @@ def test_each_occurrence_happens_once_in_its_own_partition(tmp_path: Path, monke
 def test_a_schedule_moves_with_its_queue_and_still_knows_its_last_task(tmp_path: Path) -> None:
     async def run() -> None:
         harness = ShardedSqliteHarness(tmp_path)
-        scene = Scene(await harness.open(), harness.clock)
-        await _put_all(scene.store, every="1m", overlap="skip")
-        homes = await _homes(scene.store)
+        rig = Rig(await harness.open(), harness.clock)
+        await _put_all(rig.store, every="1m", overlap="skip")
+        homes = await _homes(rig.store)
         other = next(queue for queue in QUEUES if homes[queue] != homes["queue-0"])
-        new_id = functools.cache(scene.ids.task_id)
-        task_id = await actions.run_now(scene.store, "queue-0", new_id)
+        new_id = functools.cache(rig.ids.task_id)
+        task_id = await actions.run_now(rig.store, "queue-0", new_id)
         assert {partition_of(task_id)} == homes["queue-0"]
 
         def move(schedule: Schedule) -> tuple[Timing, Call]:
             return schedule.timing, replace(schedule.call, queue=other)
 
-        await actions.edit(scene.store, "queue-0", move)
-        assert (await _homes(scene.store))["queue-0"] == homes[other]
+        await actions.edit(rig.store, "queue-0", move)
+        assert (await _homes(rig.store))["queue-0"] == homes[other]
         harness.clock.advance(MINUTE_MS)
         async with nodes(harness, 1):
-            await until(functools.partial(_nothing_is_due, scene.store))
-        after = await actions.one(scene.store, "queue-0")
+            await until(functools.partial(_nothing_is_due, rig.store))
+        after = await actions.one(rig.store, "queue-0")
         assert (after.last_task_id, after.skipped_because) == (task_id, "overlap")
-        await scene.store.close()
+        await rig.store.close()
 
     asyncio.run(run())

@@ -17,7 +17,7 @@ from holdfast.errors import BadArguments, BadName, BadOption, BadSchedule, Holdf
 from holdfast.stores.contract import DocumentResult, DocumentWrite
 from holdfast.stores.decorate import PassingStore
 from holdfast.testing.kit.harness import SqliteMemoryHarness, StoreHarness
-from tests.maintenance.setting import CALL, Scene, on_store
+from tests.maintenance.setting import CALL, Rig, on_store
 
 SOURCE = "shop:app"
 HOUR_MS = 3_600_000
@@ -151,17 +151,17 @@ HOURLY = declared("hourly", every_ms=HOUR_MS)
 
 
 def test_a_deploy_adds_changes_and_removes(harness: StoreHarness, caplog: pytest.LogCaptureFixture) -> None:
-    async def case(scene: Scene) -> None:
-        store = scene.store
+    async def case(rig: Rig) -> None:
+        store = rig.store
         await actions.declare(store, [HOURLY, declared("old", every_ms=5_000)], SOURCE)
-        await scene.put("by-hand", every="1m")
+        await rig.put("by-hand", every="1m")
         first = await actions.one(store, "hourly")
-        assert (first.source, first.next_at_ms) == (SOURCE, scene.clock.now_ms() + HOUR_MS)
+        assert (first.source, first.next_at_ms) == (SOURCE, rig.clock.now_ms() + HOUR_MS)
         faster = declared("hourly", every_ms=HOUR_MS // 2)
         await actions.declare(store, [faster, declared("new", cron="@daily")], SOURCE)
         changed = await actions.one(store, "hourly")
         assert changed.timing == faster.timing
-        assert changed.next_at_ms == scene.clock.now_ms() + HOUR_MS // 2
+        assert changed.next_at_ms == rig.clock.now_ms() + HOUR_MS // 2
         assert {each.name for each in await actions.listed(store)} == {"hourly", "new", "by-hand"}
 
     with caplog.at_level(logging.INFO):
@@ -177,12 +177,12 @@ def test_a_deploy_adds_changes_and_removes(harness: StoreHarness, caplog: pytest
 
 
 def test_what_the_code_says_as_before_is_left_alone(harness: StoreHarness) -> None:
-    async def case(scene: Scene) -> None:
-        store = scene.store
+    async def case(rig: Rig) -> None:
+        store = rig.store
         await actions.declare(store, [HOURLY], SOURCE)
         await actions.edit(store, "hourly", lambda each: (each.timing, Call(type="report", queue="slow")))
         edited = await actions.one(store, "hourly")
-        scene.clock.advance(HOUR_MS // 2)
+        rig.clock.advance(HOUR_MS // 2)
         await actions.declare(store, [HOURLY], SOURCE)
         assert await actions.one(store, "hourly") == edited
         await actions.declare(store, [declared("hourly", Call(type="other"), every_ms=HOUR_MS)], SOURCE)
@@ -193,8 +193,8 @@ def test_what_the_code_says_as_before_is_left_alone(harness: StoreHarness) -> No
 
 
 def test_a_pause_outlives_deploys(harness: StoreHarness) -> None:
-    async def case(scene: Scene) -> None:
-        store = scene.store
+    async def case(rig: Rig) -> None:
+        store = rig.store
         await actions.declare(store, [HOURLY], SOURCE)
         await actions.pause(store, "hourly")
         await actions.declare(store, [HOURLY], SOURCE)
@@ -206,9 +206,9 @@ def test_a_pause_outlives_deploys(harness: StoreHarness) -> None:
 
 
 def test_schedules_of_others_are_never_touched(caplog: pytest.LogCaptureFixture) -> None:
-    async def case(scene: Scene) -> None:
-        store = scene.store
-        await scene.put("hourly", every="1m")
+    async def case(rig: Rig) -> None:
+        store = rig.store
+        await rig.put("hourly", every="1m")
         await actions.declare(store, [declared("daily", cron="@daily")], "other:app")
         before = await actions.listed(store)
         await actions.declare(store, [HOURLY, declared("daily", every_ms=5_000)], SOURCE)
@@ -223,13 +223,13 @@ def test_schedules_of_others_are_never_touched(caplog: pytest.LogCaptureFixture)
 
 
 def test_workers_that_start_together_declare_the_same_once(harness: StoreHarness) -> None:
-    async def case(scene: Scene) -> None:
+    async def case(rig: Rig) -> None:
         many = [declared(f"s{n}", every_ms=HOUR_MS + n * 1_000) for n in range(5)]
         twins = [await harness.open() for _ in range(3)]
         await asyncio.gather(*(actions.declare(twin, many, SOURCE) for twin in twins))
-        assert [each.version for each in await actions.listed(scene.store)] == [1] * 5
+        assert [each.version for each in await actions.listed(rig.store)] == [1] * 5
         await asyncio.gather(*(actions.declare(twin, many[:2], SOURCE) for twin in twins))
-        assert {each.name for each in await actions.listed(scene.store)} == {"s0", "s1"}
+        assert {each.name for each in await actions.listed(rig.store)} == {"s0", "s1"}
         for twin in twins:
             await twin.close()
 
@@ -248,8 +248,8 @@ def test_a_store_without_room_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
                 raise StoreFull("no room")
             return await self.inner.put(write)
 
-    async def case(scene: Scene) -> None:
-        await actions.keep_declared(Full(scene.store), [HOURLY], SOURCE)
-        assert [each.name for each in await actions.listed(scene.store)] == ["hourly"]
+    async def case(rig: Rig) -> None:
+        await actions.keep_declared(Full(rig.store), [HOURLY], SOURCE)
+        assert [each.name for each in await actions.listed(rig.store)] == ["hourly"]
 
     on_store(SqliteMemoryHarness(), case)

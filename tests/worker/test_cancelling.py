@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Holdfast, TaskCancelled
+from holdfast import Holdfast, TaskCancelled, TaskHandle
 from holdfast.cli.main import main
 from holdfast.core.task import State
 from tests.support import WorkerProcess, eventually, run_worker
@@ -19,9 +19,6 @@ from tests.worker.helpers import in_state, outcomes
 
 #: A heartbeat comes every third of it, up to a tenth later.
 LEASE_S = 3.0
-HEARTBEAT_S = LEASE_S / 3 * 1.1
-#: What a busy machine may need besides.
-SLACK_S = 1.5
 
 
 @pytest.fixture
@@ -55,13 +52,25 @@ def test_a_running_task_is_told_within_one_heartbeat_and_cleans_up(app: Holdfast
     handle = app.task_types[name].enqueue(str(path))
     eventually(lambda: "begun" in notes(path), 20)
     assert handle.cancel("changed my mind") is False
-    asked_at = time.time()
+    renewals = _renewals_until(handle, lambda: "told" in notes(path))
     with pytest.raises(TaskCancelled, match="changed my mind"):
         handle.result(20)
     assert set(notes(path)) == {"begun", "told", "cleaned"}
-    assert notes(path)["told"] - asked_at <= HEARTBEAT_S + SLACK_S
+    assert renewals <= 2  # on a busy machine, another one may be under way before the run has noted that it was told
     assert outcomes(handle) == ["cancelled"]
     assert [line.text for line in handle.log()] == ["it begins"]
+
+
+def _renewals_until(handle: TaskHandle[Any], condition: Callable[[], bool]) -> int:
+    """How many heartbeats have renewed the claim before this came true."""
+    leases: set[int | None] = set()
+
+    def is_so() -> bool:
+        leases.add(handle.status().record.lease_expires_at_ms)
+        return condition()
+
+    eventually(is_so, 20)
+    return len(leases - {None}) - 1
 
 
 @pytest.mark.usefixtures("worker")

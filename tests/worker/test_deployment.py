@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections import Counter
 
 from holdfast import Holdfast
@@ -15,6 +14,8 @@ from tests.worker.apps.unruly import make_cpu_app
 
 APP = "tests.worker.apps.unruly:cpu_app"
 TASKS = 1_000
+#: Far longer than the grace period and far shorter than the tasks: a hang becomes a failure.
+HANG_SECONDS = 120
 #: The unfinished ones: coroutines and threads that end when cancelled, that go on, that block in C or the event loop.
 MIXTURE = (
     ("sleeps", (600.0,), 500),
@@ -36,12 +37,9 @@ def test_sigterm_among_a_thousand_mixed_tasks(url: str) -> None:
             eventually(lambda: states(app)[State.CLAIMED] == 902, 60)
             app.task_types["sleeps_in_c_in_loop"].enqueue(600.0)  # from now on one event loop stands still
             eventually(lambda: states(app)[State.CLAIMED] == 903, 60)
-            before = time.monotonic()
             worker.signal(signal.SIGTERM)
-            assert worker.process.wait(30) == 0
-            took_s = time.monotonic() - before
+            assert worker.process.wait(HANG_SECONDS) == 0
             found = all_tasks(app)
-            assert took_s < 20
         unfinished = [task for task in found if task.state is not State.SUCCEEDED]
         assert {(task.state, task.attempt) for task in unfinished} == {(State.READY, 0)}
         assert len(found) - len(unfinished) == 60

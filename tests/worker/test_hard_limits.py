@@ -36,7 +36,7 @@ def test_a_task_that_spins_is_ended_by_its_hard_limit_and_its_neighbours_are_rel
         assert in_state(spinning, State.DEAD_LETTERED).reason == "timed_out"
         (attempt,) = spinning.history()
         assert attempt.outcome == "timed_out"
-        assert 1_000 <= attempt.ended_at_ms - attempt.started_at_ms < 20_000
+        assert attempt.ended_at_ms - attempt.started_at_ms >= 1_000
         assert attempt.error is not None
         assert attempt.error.type == "holdfast.errors.TimedOut"
         assert "hard limit of 1s" in attempt.error.message

@@ -47,7 +47,7 @@ async def new_tokens(store_url: str, *scopes: str) -> dict[str, str]:
         await store.close()
 
 
-class Scene:
+class Rig:
     """A server on a store with a password, a worker through the server, and one at the store itself."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
@@ -82,9 +82,9 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def rig(tmp_path: Path) -> Iterator[Rig]:
     with ExitStack() as stack:
-        yield Scene(tmp_path, stack)
+        yield Rig(tmp_path, stack)
 
 
 def enqueue(client: Client, queue: str, task_type: str) -> str:
@@ -115,8 +115,8 @@ def command(*words: str, url: str) -> Result:
     return CliRunner().invoke(main, [*words, "--url", url])
 
 
-def shown_to_readers(scene: Scene, task_ids: list[str]) -> Iterator[str]:
-    reader = scene.client("read")
+def shown_to_readers(rig: Rig, task_ids: list[str]) -> Iterator[str]:
+    reader = rig.client("read")
     paths = ["/v1/tasks", "/v1/dead-letters", "/v1/dead-letters/by-error", "/v1/workers", "/metrics", "/openapi.json"]
     for task_id in task_ids:
         paths += [f"/v1/tasks/{task_id}{more}" for more in ("", "/history", "/why")]
@@ -126,17 +126,17 @@ def shown_to_readers(scene: Scene, task_ids: list[str]) -> Iterator[str]:
         yield answer.body.decode()
     reader.close()
     for words in (("tasks", "show", task_ids[0]), ("dead", "ls")):
-        shown = command(*words, url=scene.url("read"))
+        shown = command(*words, url=rig.url("read"))
         assert (shown.exit_code, shown.stdout != "") == (0, True), shown.output
         yield shown.output
 
 
-def refusals(scene: Scene) -> Iterator[str]:
+def refusals(rig: Rig) -> Iterator[str]:
     """One line each, of commands that have the wrong password, a wrong token, or a token in the wrong place."""
     for words, url in (
-        (("tasks", "ls"), scene.store_url.replace(CANARY, f"{CANARY}%20")),
-        (("tasks", "ls"), f"http://hf_{'0' * 12}_{scene.secrets()[0]}@127.0.0.1:{scene.server.port}"),
-        (("tasks", "show", scene.tokens["read"]), scene.url("read")),
+        (("tasks", "ls"), rig.store_url.replace(CANARY, f"{CANARY}%20")),
+        (("tasks", "ls"), f"http://hf_{'0' * 12}_{rig.secrets()[0]}@127.0.0.1:{rig.server.port}"),
+        (("tasks", "show", rig.tokens["read"]), rig.url("read")),
     ):
         refused = command(*words, url=url)
         assert refused.exit_code in (1, 2), refused.output
@@ -144,8 +144,8 @@ def refusals(scene: Scene) -> Iterator[str]:
         yield refused.output
 
 
-def test_a_secret_is_in_nothing_that_the_processes_tell(scene: Scene) -> None:
-    admin = scene.client("admin")
+def test_a_secret_is_in_nothing_that_the_processes_tell(rig: Rig) -> None:
+    admin = rig.client("admin")
     kinds = [(queue, task_type) for queue in QUEUES for task_type in ("in_thread", "in_loop")]
     task_ids = [enqueue(admin, *kind) for kind in kinds]
     for task_id in task_ids:
@@ -153,21 +153,21 @@ def test_a_secret_is_in_nothing_that_the_processes_tell(scene: Scene) -> None:
     assert CANARY in json.dumps(admin.get(f"/v1/tasks/{task_ids[0]}")), "the text of the error is kept"
     admin.close()
     told = [
-        refused_producer(scene),
-        *shown_to_readers(scene, task_ids),
-        *refusals(scene),
-        *map(metrics_of, scene.workers.values()),
+        refused_producer(rig),
+        *shown_to_readers(rig, task_ids),
+        *refusals(rig),
+        *map(metrics_of, rig.workers.values()),
     ]
-    for worker in scene.workers.values():
+    for worker in rig.workers.values():
         assert worker.stop() == 0
-    told += [worker.output() for worker in scene.workers.values()]
-    scene.server.stop()
-    told.append(scene.server.log())
-    told += [path.read_text() for path in scene.spans.values()]
-    check_clean(told, *scene.secrets())
-    for worker in scene.workers.values():
+    told += [worker.output() for worker in rig.workers.values()]
+    rig.server.stop()
+    told.append(rig.server.log())
+    told += [path.read_text() for path in rig.spans.values()]
+    check_clean(told, *rig.secrets())
+    for worker in rig.workers.values():
         check_that_all_was_said(worker.output())
-    check_traces(scene, dict(zip(task_ids, kinds, strict=True)))
+    check_traces(rig, dict(zip(task_ids, kinds, strict=True)))
 
 
 def check_that_all_was_said(output: str) -> None:
@@ -178,9 +178,9 @@ def check_that_all_was_said(output: str) -> None:
     assert output.count("password: *** is refused by postgresql://***@db/shop") >= 2
 
 
-def check_traces(scene: Scene, kinds: dict[str, tuple[str, str]]) -> None:
+def check_traces(rig: Rig, kinds: dict[str, tuple[str, str]]) -> None:
     """The span of each run is below that of the client, and so are its log lines."""
-    spans = [span for path in scene.spans.values() for span in read_spans(path)]
+    spans = [span for path in rig.spans.values() for span in read_spans(path)]
     runs = {span["attributes"]["messaging.message.id"]: span for span in spans if span["name"].startswith("process")}
     assert set(runs) == set(kinds)
     for span in runs.values():
@@ -189,7 +189,7 @@ def check_traces(scene: Scene, kinds: dict[str, tuple[str, str]]) -> None:
         assert span["all"]["status"] == {"status_code": "ERROR"}
         assert span["all"]["events"] == []
     lines: list[dict[str, Any]] = [
-        json.loads(line) for line in scene.workers["far"].output().splitlines() if line.startswith("{")
+        json.loads(line) for line in rig.workers["far"].output().splitlines() if line.startswith("{")
     ]
     of_tasks = [line for line in lines if line["logger"] == "shop.auth"]
     assert {(line["task_id"], line["trace_id"]) for line in of_tasks} == {
@@ -197,9 +197,9 @@ def check_traces(scene: Scene, kinds: dict[str, tuple[str, str]]) -> None:
     }
 
 
-def refused_producer(scene: Scene) -> str:
+def refused_producer(rig: Rig) -> str:
     """What a program of ours is told that may not enqueue."""
-    with Holdfast(scene.url("read")) as app:
+    with Holdfast(rig.url("read")) as app:
         task_type = app.task(name="in_loop")(lambda password: None)
         with pytest.raises(NotAllowed) as refused:
             task_type.enqueue(CANARY)

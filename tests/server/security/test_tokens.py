@@ -17,7 +17,7 @@ from holdfast.admin import tokens
 from holdfast.admin.tokens import create_first
 from holdfast.security.scopes import Scope
 from holdfast.security.tokens import TOKEN_KIND, TokenText, read_token
-from holdfast.server import auth
+from holdfast.server import auth, token_cache
 from holdfast.server.token_cache import KnownTokens
 from holdfast.stores import documents
 from holdfast.stores.contract import DocumentPage, Store
@@ -107,8 +107,8 @@ def test_a_revoked_token_is_refused_within_five_seconds(tmp_path: Path) -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """While requests wait, tokens are refreshed ten times as often as usual, which is soon enough."""
-    assert auth.FRESH_MS < REVOKED_WITHIN_MS
-    monkeypatch.setattr(auth, "FRESH_MS", auth.FRESH_MS // 10)
+    assert token_cache.FRESH_MS < REVOKED_WITHIN_MS
+    monkeypatch.setattr(auth, "FRESH_MS", token_cache.FRESH_MS // 10)
 
 
 def _in_thread(call: Any) -> tuple[threading.Thread, list[Any]]:
