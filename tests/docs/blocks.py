@@ -40,6 +40,12 @@ _FORMS = [
         (r"[ \t]+", " "),
     ]
 ]
+#: What a worker logs of a failed attempt, in the form that `lines` gives it.
+_FAILURE = re.compile(
+    r"holdfast\.task: (?P<type>\S+)\[<id>\] "
+    r"(?:attempt \S+ (?:failed|timed out|lost)|dead-lettered after [^:]*|failed for good after [^:]*|not started)"
+    r": (?P<error>.*?)(?: \((?:retry in|ready to) [^()]*\))?$"
+)
 
 
 class Block(NamedTuple):
@@ -75,6 +81,11 @@ def lines(text: str, folder: Path | None = None) -> list[str]:
     for pattern, name in _FORMS:
         text = pattern.sub(name, text)
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def failures(text: str, folder: Path | None = None) -> set[tuple[str, str]]:
+    """Type and error of each failed attempt and each dead letter that a worker has logged there."""
+    return {(found["type"], found["error"]) for line in lines(text, folder) if (found := _FAILURE.search(line))}
 
 
 def shows(printed: Sequence[str], expected: Sequence[str]) -> bool:

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import Block, blocks, lines, shows
+from tests.docs.blocks import Block, blocks, failures, lines, shows
 from tests.support import ROOT, environment, eventually
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -112,7 +112,7 @@ def follow_log(block: Block, folder: Path) -> None:
 
 @contextmanager
 def in_background(code: str, folder: Path) -> Iterator[None]:
-    with (folder / BACKGROUND).open("w") as log:
+    with (folder / BACKGROUND).open("a") as log:
         process = subprocess.Popen(
             ["bash", "-c", f"exec {code}"], cwd=folder, env=reader_environment(), stdout=log, stderr=log
         )
@@ -122,6 +122,13 @@ def in_background(code: str, folder: Path) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(TIMEOUT_S)
+
+
+def check_failures(printed: str, folder: Path, page: list[Block]) -> None:
+    """Every failed attempt and dead letter in the output of a worker must be in a `log` block of the page."""
+    shown = {each for block in page if block.kind == "log" for each in failures(block.code)}
+    unshown = failures(printed, folder) - shown
+    assert not unshown, f"no log block of the page shows these failures: {sorted(unshown)}\n{printed}"
 
 
 def follow(block: Block, folder: Path, stack: ExitStack) -> None:
@@ -150,9 +157,12 @@ def follow(block: Block, folder: Path, stack: ExitStack) -> None:
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_the_page_run_in_order(page: Path, tmp_path: Path) -> None:
+    written = blocks(page)
     with ExitStack() as stack:
-        for block in blocks(page):
+        for block in written:
             follow(block, tmp_path, stack)
+    if (tmp_path / BACKGROUND).exists():
+        check_failures((tmp_path / BACKGROUND).read_text(), tmp_path, written)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -183,6 +193,28 @@ def test_every_command_of_a_how_to_page_is_typed(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     fences = sum(text.count(f"\n```{kind}\n") for kind in ("sh", "console", "bash"))
     assert fences == sum(block.kind in ("shell", "console") for block in blocks(page))
+
+
+@pytest.mark.parametrize(
+    ("logged", "failed"),
+    [
+        ("attempt 1/5 failed: KeyError: 'tick' (retry in 26s)", "KeyError: 'tick'"),
+        ("attempt 2/5 timed out: ran longer than its time limit of 5s (retry in 1m)", "ran longer than its time limit"),
+        ("attempt 1/5 lost: the child process (pid 7) was killed (ready to run again)", "the child process (pid 7)"),
+        ("dead-lettered after attempt 3/3: ValueError: never (works)", "ValueError: never (works)"),
+        ("dead-lettered after attempt 1/5 (not retryable): BadResult: charge(): no", "BadResult: charge(): no"),
+        ("not started: BadArguments: resize(): no (retry in 18s, no attempt used)", "BadArguments: resize(): no"),
+        ("succeeded in 2ms", None),
+        ("attempt 1/5 failed: KeyError: 'known' (retry in 26s)", None),
+    ],
+)
+def test_a_failure_that_no_log_block_of_the_page_shows_fails_it(
+    logged: str, failed: str | None, tmp_path: Path
+) -> None:
+    line = "2026-01-31 09:00:00,123 WARNING holdfast.task: charge[01a1e57c6d11000000004eb6a50f549d]"
+    page = [Block("log", "", f"{line} dead-lettered after attempt 5/5: KeyError: 'known'\n")]
+    with pytest.raises(AssertionError, match=re.escape(failed)) if failed else nullcontext():
+        check_failures(f"{line} {logged}\n", tmp_path, page)
 
 
 @pytest.mark.parametrize(
