@@ -21,7 +21,7 @@ from holdfast.errors import BadName, BadOption
 from holdfast.observe.tracing import Traces, check_traces
 from holdfast.producer.enqueue import Eager, Prepared, Recorder, crypto_of
 from holdfast.producer.handle import TaskHandle
-from holdfast.producer.hooks import OutgoingT, Surroundings, checked_outgoing
+from holdfast.producer.hooks import Hooks, OutgoingT, checked_outgoing
 from holdfast.producer.options import Options, changed
 from holdfast.producer.portal import Link, PerProcess, Portal
 from holdfast.producer.task_set import Declares, Modules, TaskOptions, TaskSet
@@ -47,7 +47,7 @@ R = TypeVar("R")
 _SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 1_000, 86_400_000
 
 
-class Holdfast(Declares, Surroundings):
+class Holdfast(Declares, Hooks):
     """An app: its task types, and the store that their tasks are kept in.
 
     Making one opens nothing; the store is opened on first use, and again in a forked child.

@@ -17,7 +17,7 @@ from holdfast.stores.contract import MAINTENANCE, Query, Reserve, Retention, Sto
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres import store as store_module
 from holdfast.stores.postgres.connection import connected
-from holdfast.stores.postgres.migrate import MAX_LANES_OF_A_QUEUE
+from holdfast.stores.postgres.migrate import MAX_INDEXES_OF_A_QUEUE
 from holdfast.stores.postgres.urls import parse_postgres_url
 from holdfast.testing.kit.kit import KEEP_NOTHING, ack, give_up, retry
 from tests.postgres.rig import Rig
@@ -250,7 +250,7 @@ def test_lane_that_a_transaction_is_about_to_use_stays(database_url: str) -> Non
 
 
 async def _fill_lanes(rig: Rig, store: Store) -> None:
-    for start in range(0, MAX_LANES_OF_A_QUEUE, 1_000):
+    for start in range(0, MAX_INDEXES_OF_A_QUEUE, 1_000):
         await store.enqueue([rig.task(type=f"made-up-{number}") for number in range(start, start + 1_000)])
 
 
@@ -260,7 +260,7 @@ def test_lanes_of_a_queue_are_limited_and_only_those_asked_for_are_looked_at(dat
     async def run() -> None:
         store = rig.open()
         await _fill_lanes(rig, store)
-        with pytest.raises(BadOption, match=f"{MAX_LANES_OF_A_QUEUE:,} combinations of task type and priority"):
+        with pytest.raises(BadOption, match=f"{MAX_INDEXES_OF_A_QUEUE:,} combinations of task type and priority"):
             await store.enqueue([rig.task(type="one-more")])
         await store.enqueue([rig.task(type="one-more", queue="other"), rig.task(type="made-up-7")])
         await store.close()

@@ -28,7 +28,9 @@ def test_a_worker_publishes_the_policy_and_signature_of_its_types(jobs: Holdfast
     assert published is not None
     assert published == jobs.task_types["flaky"].declared()
     assert published.policy.max_attempts == 3
-    assert published.parameters == (DeclaredParameter("failures", required=True, kinds=("integer",)),)
+    assert published.parameters == (
+        DeclaredParameter("failures", required=True, kinds=("integer",), schema={"type": "integer"}),
+    )
 
 
 def test_retries_until_it_works(jobs: Holdfast, url: str) -> None:

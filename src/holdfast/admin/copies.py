@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from holdfast.admin.inspect import one_task
 from holdfast.core import lifecycle, payload
 from holdfast.core.payload import SIGNATURE_HEADER, is_encrypted
-from holdfast.core.schedule.occurrences import SCHEDULE_HEADER, TICK_HEADER, TIMING_HEADER
+from holdfast.core.schedule.occurrences import OCCURRENCE_HEADER, SCHEDULE_HEADER, TIMING_HEADER
 from holdfast.core.task import FINAL_STATES, NewTask, State, Task
 from holdfast.errors import BadOption, Refused, RequestConflict
 from holdfast.security.crypto import PayloadCrypto
@@ -29,7 +29,7 @@ NewId = Callable[[int], str]
 CheckArguments = Callable[[str, dict[str, Any]], bytes]
 
 #: What a copy does not take along: it is signed anew, and no occurrence of a schedule.
-_OWN_HEADERS: Final = frozenset({SIGNATURE_HEADER, TIMING_HEADER, SCHEDULE_HEADER, TICK_HEADER})
+_OWN_HEADERS: Final = frozenset({SIGNATURE_HEADER, TIMING_HEADER, SCHEDULE_HEADER, OCCURRENCE_HEADER})
 #: A changed dead letter waits this long until the one that it replaces is discarded; then it runs at once.
 _REPLACING_MS: Final = 30_000
 

@@ -17,7 +17,7 @@ from holdfast.errors import ResultTimeout
 from holdfast.stores.contract import MAX_BATCH, Store
 from holdfast.stores.open import open_store
 
-_PATIENCE_S = 600
+_DEADLINE_S = 600
 _POLL_S = 0.05
 
 
@@ -111,14 +111,14 @@ class Setting:
 
 async def finished(store: Store, task_ids: Sequence[str], worker: MeasuredProcess) -> list[Task]:
     """These tasks, once all of them have ended."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
         worker.check()
         tasks = await look(store, task_ids)
         if all(task.state in FINAL_STATES for task in tasks):
             return tasks
         await asyncio.sleep(_POLL_S)
-    raise ResultTimeout(f"the worker did not finish its tasks in {_PATIENCE_S} s")
+    raise ResultTimeout(f"the worker did not finish its tasks in {_DEADLINE_S} s")
 
 
 async def look(store: Store, task_ids: Sequence[str]) -> list[Task]:

@@ -30,7 +30,7 @@ _log = logging.getLogger("holdfast.observe")
 #: So old may an answer be.
 LOOK_MS: Final = 5_000
 #: A scrape waits this long for new values; then it gets the previous ones, unless they are older than `TOO_OLD_MS`.
-PATIENCE_S: Final = 1.0
+LOOK_DEADLINE_S: Final = 1.0
 TOO_OLD_MS: Final = 60_000
 
 Gauge = tuple[Metric, tuple[str, ...], float]
@@ -60,7 +60,7 @@ class Backlog:
         if self._age_ms() >= LOOK_MS:
             if self._looking is None:
                 self._looking = asyncio.create_task(self._look())
-            await asyncio.wait([self._looking], timeout=PATIENCE_S)
+            await asyncio.wait([self._looking], timeout=LOOK_DEADLINE_S)
         up = (STORE_UP, (), float(self._looking is None and not self._failed))
         if self._seen is None or self._age_ms() >= TOO_OLD_MS:
             return [up]

@@ -37,7 +37,7 @@ class FailedAttempt:
     reason: str | None
 
 
-class Surroundings:
+class Hooks:
     """The part of an app that surrounds its tasks."""
 
     #: In the order of their declaration, the first one outermost.

@@ -30,8 +30,8 @@ from msgspec.structs import replace
 from holdfast.core.ids import created_at_ms, occurrence_id, partition_of
 from holdfast.core.payload import ENCRYPTED_END, ENCRYPTED_START, SIGNATURE_HEADER, is_encrypted
 from holdfast.core.schedule.occurrences import (
+    OCCURRENCE_HEADER,
     SCHEDULE_HEADER,
-    TICK_HEADER,
     TIMING_HEADER,
     read_signed_timing,
     shown_time,
@@ -298,7 +298,7 @@ def _check_occurrence(task: Claimed | Task) -> None:
     name, occurrence_ms = task.headers[SCHEDULE_HEADER], created_at_ms(task.task_id)
     what = f"task {task.task_id} of schedule {name}"
     is_own_id = task.task_id == occurrence_id(name, occurrence_ms, partition_of(task.task_id))
-    if not is_own_id or task.headers.get(TICK_HEADER) != shown_time(occurrence_ms):
+    if not is_own_id or task.headers.get(OCCURRENCE_HEADER) != shown_time(occurrence_ms):
         raise NotGenuine(f"{what} is not the one of its occurrence: it is a copy")
     misfit = read_signed_timing(task.headers[TIMING_HEADER]).misfit(occurrence_ms, task.created_at_ms)
     if misfit:

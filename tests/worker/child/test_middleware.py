@@ -129,7 +129,7 @@ def test_what_a_task_raises_passes_through_with_its_traceback() -> None:
     assert "holdfast/worker" not in error.traceback
 
 
-def test_arguments_that_do_not_fit_are_seen_too_and_retried() -> None:
+def test_arguments_that_do_not_fit_are_seen_too_and_use_up_no_attempt() -> None:
     seen: list[BaseException] = []
 
     def function(width: int) -> None:
@@ -142,8 +142,8 @@ def test_arguments_that_do_not_fit_are_seen_too_and_retried() -> None:
             seen.append(error)
             raise
 
-    task = asyncio.run(_done(function, around, payload=b'{"width":"wide"}', state=State.RETRY_PENDING))
-    assert task.attempt == 1
+    task = asyncio.run(_done(function, around, payload=b'{"width":"wide"}', state=State.SCHEDULED))
+    assert task.attempt == 0
     assert [type(error) for error in seen] == [BadArguments]
 
 

@@ -21,7 +21,7 @@ from holdfast.runtime import descriptors
 _SCENARIO: Final = "crowd"
 _PROCESSES: Final = 2
 _SETTLE_S: Final = 2.0
-_PATIENCE_S: Final = 60.0
+_DEADLINE_S: Final = 60.0
 #: Descriptors of a server besides those of its clients.
 _OTHERS: Final = 200
 
@@ -114,7 +114,7 @@ async def _part(server: MeasuredServer, count: int, received: dict[str, float]) 
     try:
         if process.stdin is not None:
             process.stdin.write(msgspec.json.encode(crowd) + b"\n")
-        await asyncio.wait_for(waits.wait(), _PATIENCE_S)
+        await asyncio.wait_for(waits.wait(), _DEADLINE_S)
         _check(reading)
         yield
         _check(reading)
@@ -143,8 +143,8 @@ def _check(reading: asyncio.Task[None]) -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:
-            raise ResultTimeout(f"not all tasks were received in {_PATIENCE_S:g} s")
+            raise ResultTimeout(f"not all tasks were received in {_DEADLINE_S:g} s")
         await asyncio.sleep(0.05)

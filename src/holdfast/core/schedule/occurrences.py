@@ -18,7 +18,7 @@ from holdfast.core.task import NewTask, with_trace
 from holdfast.errors import BadSchedule
 
 #: Headers of such tasks: the name of the schedule, and the occurrence that they were made for.
-SCHEDULE_HEADER, TICK_HEADER = "schedule", "occurrence"
+SCHEDULE_HEADER, OCCURRENCE_HEADER = "schedule", "occurrence"
 #: So begin the request_ids of such tasks.
 OCCURRENCE_PREFIX: Final = "schedule:"
 #: Header of the tasks of a signed schedule: its times, as they were signed.
@@ -101,7 +101,7 @@ def task_of_occurrence(schedule: Schedule, occurrence_ms: int, partition: int) -
     task = _task(
         schedule,
         occurrence_id(schedule.name, occurrence_ms, partition),
-        {SCHEDULE_HEADER: schedule.name, TICK_HEADER: occurrence},
+        {SCHEDULE_HEADER: schedule.name, OCCURRENCE_HEADER: occurrence},
         request_id=f"{OCCURRENCE_PREFIX}{schedule.name}@{occurrence}",
         run_at_ms=occurrence_ms + delay_ms if delay_ms else None,
     )

@@ -59,7 +59,7 @@ _LOOK_BACK_MS: Final = 2_000
 #: How often a function looks again at what others change meanwhile, before the whole call is made again.
 _MOST_ROUNDS: Final = 100
 #: The most combinations of type and priority in one queue: a claim for all types looks at each of them.
-MAX_LANES_OF_A_QUEUE: Final = 5_000
+MAX_INDEXES_OF_A_QUEUE: Final = 5_000
 #: The rows that a search looks at in one step, and the steps of one call.
 _FIND_STEP_ROWS: Final = 5_000
 _FIND_STEPS: Final = 20
@@ -255,7 +255,7 @@ def _machine() -> dict[str, str]:
         "floor_lag_ms": str(_FLOOR_LAG_MS),
         "look_back_ms": str(_LOOK_BACK_MS),
         "most_rounds": str(_MOST_ROUNDS),
-        "most_lanes": str(MAX_LANES_OF_A_QUEUE),
+        "most_lanes": str(MAX_INDEXES_OF_A_QUEUE),
         "forget_lanes": str(_FORGET_LANES),
         "wakeup_ms": str(_WAKEUP_MS),
         "find_step_rows": str(_FIND_STEP_ROWS),
