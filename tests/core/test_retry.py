@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.durations import LONGEST_MS
 from holdfast.core.retry import DEFAULT_POLICY, MAX_ATTEMPTS, Retry, RunPolicy, error_name, error_names
 from holdfast.errors import BadDuration, BadOption
 
@@ -29,6 +30,19 @@ def test_the_delay_stays_between_the_jittered_and_the_full_backoff(
 def test_without_a_draw_the_delay_doubles_up_to_the_cap(policy: RunPolicy, failed_attempts: int) -> None:
     now, after = policy.delay_ms(failed_attempts, 0.0), policy.delay_ms(failed_attempts + 1, 0.0)
     assert after == min(2 * now, policy.cap_ms) or now == policy.cap_ms == after
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RunPolicy(jitter=-1e300),
+        RunPolicy(jitter=1e308),
+        RunPolicy(base_ms=10**30, cap_ms=10**30),
+        RunPolicy(base_ms=-5, cap_ms=-5),
+    ],
+)
+def test_numbers_that_somebody_wrote_into_the_store_give_a_delay_that_it_can_keep(policy: RunPolicy) -> None:
+    assert 0 <= policy.delay_ms(2, 0.5) <= LONGEST_MS
 
 
 def test_the_defaults_are_those_that_are_promised() -> None:

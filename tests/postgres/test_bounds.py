@@ -196,6 +196,30 @@ def test_claim_that_is_rolled_back_leaves_nothing_below_the_floor(database_url: 
     asyncio.run(run())
 
 
+def test_lanes_with_waiting_tasks_do_not_hide_those_without_a_task(database_url: str) -> None:
+    rig = Rig(database_url)
+
+    async def run() -> None:
+        store = rig.open()
+        for start in range(0, 12_000, 1_000):
+            await store.enqueue(
+                [rig.task(queue=f"q{start // 4_000}", type=f"t{start + number}") for number in range(1_000)]
+            )
+        rig.ask(
+            "INSERT INTO holdfast.lanes (queue, type, priority) "
+            "SELECT 'dead' || n, 't', 0 FROM generate_series(1, 500) n"
+        )
+        epoch = (await store.lead(MAINTENANCE, "owner", 3_600_000)).epoch
+        for _ in range(60):
+            await store.prune(epoch, Retention())
+            if rig.ask("SELECT count(*) FROM holdfast.lanes WHERE queue ~ '^dead'") == [(0,)]:
+                break
+        assert rig.ask("SELECT count(*) FROM holdfast.lanes") == [(12_000,)]
+        await store.close()
+
+    asyncio.run(run())
+
+
 def test_lanes_without_a_task_are_deleted(database_url: str) -> None:
     rig = Rig(database_url)
 

@@ -113,6 +113,22 @@ def test_a_wake_up_that_nobody_takes_expires(any_server: RedisServer) -> None:
     with_kit(any_server, scenario)
 
 
+def test_one_call_notifies_a_part_of_many_queues_and_the_next_ones_the_others(any_server: RedisServer) -> None:
+    async def scenario(kit: Kit) -> None:
+        for start in range(0, 5_000, 500):
+            await kit.store.enqueue([kit.new_task(queue=f"queue-{start + number}") for number in range(500)])
+        any_server.command(
+            "EVAL", "for _, key in ipairs(redis.call('KEYS', '*/wakeup/*')) do redis.call('DEL', key) end", "0"
+        )
+        await kit.promote()
+        assert 0 < len(any_server.command("KEYS", "*/wakeup/queue-*")) < 2_500
+        for _ in range(9):
+            await kit.promote()
+        assert len(any_server.command("KEYS", "*/wakeup/queue-*")) == 5_000
+
+    with_kit(any_server, scenario)
+
+
 def test_one_claim_id_holds_no_more_than_one_answer_has_room_for(any_server: RedisServer) -> None:
     async def scenario(kit: Kit) -> None:
         await kit.enqueue(10, payload=KILOBYTE)

@@ -26,6 +26,8 @@ from tests.stores.harnesses import HARNESSES
 Spoil = Callable[[str, str, str], None]
 Scenario = Callable[[Callable[[Kit, Spoil], Awaitable[None]]], None]
 
+#: Nested so deeply that the decoder gives up with another error than for bad JSON.
+DEEP = '{"x":' + "[" * 2_000 + "]" * 2_000 + "}"
 #: Text that is no JSON, and JSON that is no policy or no headers.
 UNREADABLE = [
     ("policy", "garbage"),
@@ -34,6 +36,8 @@ UNREADABLE = [
     ("headers", "garbage"),
     ("headers", "[]"),
     ("headers", '{"a": 7}'),
+    ("policy", DEEP),
+    ("headers", DEEP),
 ]
 
 

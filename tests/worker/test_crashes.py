@@ -48,7 +48,8 @@ def test_a_worker_that_stood_still_cannot_settle_what_another_one_has(jobs: Hold
     gate = tmp_path / "gate"
     with working(url, "--lease", "1s") as first:
         task = enqueue(jobs, "waits_for_file", str(gate))
-        in_state(task, State.CLAIMED)
+        # Claimed is not enough: a child that stops before it has read the answer of its reserve has nothing to settle.
+        eventually(lambda: f"[{task.task_id}] started" in first.output(), 60)
         everybody = [first.pid, *first.children()]
         for pid in everybody:
             os.kill(pid, signal.SIGSTOP)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.durations import Duration, duration_ms
+from holdfast.core.durations import LONGEST_MS, Duration, duration_ms
 from holdfast.core.habits import only_known_options
 from holdfast.core.names import MAX_ERROR_NAME_CHARS, is_storable
 from holdfast.errors import BadOption
@@ -47,11 +47,13 @@ class RunPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     def delay_ms(self, failed_attempts: int, random_unit: float) -> int:
         """How long to wait after this many failed attempts: min(base * 2^k, cap), less the jitter.
 
-        k counts from 0, so that the first wait is `base`. `random_unit` is drawn from [0, 1).
+        k counts from 0, so that the first wait is `base`. `random_unit` is drawn from [0, 1). Whatever numbers somebody
+        wrote into the store, the answer is one that every store can add to its time.
         """
         doublings = min(max(failed_attempts - 1, 0), 62)
-        longest = min(self.base_ms << doublings, self.cap_ms)
-        return round(longest * (1 - self.jitter * random_unit))
+        longest = max(min(self.base_ms << doublings, self.cap_ms, LONGEST_MS), 0)
+        jitter = min(max(self.jitter, 0.0), 1.0)
+        return round(longest * (1 - jitter * random_unit))
 
     def worth_retrying(self, error_names: Sequence[str]) -> bool:
         """Whether an error whose class and base classes have these names may be tried again."""

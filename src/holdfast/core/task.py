@@ -239,7 +239,7 @@ def read_progress(data: bytes | None) -> Progress:
         return Progress()
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError:  # a ValidationError too
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Progress()
 
 

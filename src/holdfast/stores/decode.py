@@ -15,8 +15,8 @@ from holdfast.core.lifecycle import Change
 from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
 from holdfast.core.task import Failure
 
-#: What decoding one record may raise.
-Unreadable: Final = (msgspec.DecodeError, UnicodeDecodeError)
+#: What decoding one record may raise: msgspec refuses what is nested about 1,000 levels deep with a RecursionError.
+Unreadable: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _policy_decoder: Final = msgspec.json.Decoder(RunPolicy)
 _headers_decoder: Final = msgspec.json.Decoder(dict[str, str])
 _failure_decoder: Final = msgspec.json.Decoder(Failure)

@@ -17,10 +17,11 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from holdfast.core import lifecycle
+from holdfast.core.durations import LONGEST_MS
 from holdfast.core.lifecycle import TRANSITIONS, Event
 from holdfast.core.names import NAME_PATTERN, VISIBLE_PATTERN
 from holdfast.core.priority import AGED_STEP_MS, HIGHEST, LOWEST
-from holdfast.core.retry import DEAD_LETTER_TTL_MS, RESULT_TTL_MS
+from holdfast.core.retry import DEAD_LETTER_TTL_MS, MAX_ATTEMPTS, RESULT_TTL_MS
 from holdfast.core.task import FINAL_STATES, HISTORY_LIMIT, State
 from holdfast.errors import StoreError, StoreTooNew
 from holdfast.stores.contract import MAINTENANCE, MAINTENANCE_WAKEUP, Finding
@@ -268,6 +269,8 @@ def _machine() -> dict[str, str]:
         "lowest_priority": str(LOWEST),
         "highest_priority": str(HIGHEST),
         "latest_ms": str(_LATEST_MS),
+        "longest_ms": str(LONGEST_MS),
+        "most_attempts": str(MAX_ATTEMPTS),
         "most_payload_bytes": str(_MOST_PAYLOAD_BYTES),
         "most_text_bytes": str(_MOST_TEXT_BYTES),
         "lowest": "'-9223372036854775808'",

@@ -26,7 +26,8 @@
     {hf:0}/paused               set     paused queues, from their documents
     {hf:0}/steps                hash    QUEUE -> what a level of priority is worth, from its document
     {hf:0}/map                  string  the version of the partition map, from its document
-    {hf:0}/server               hash    run_id of the server last seen, since when (0: from the start), last repeat
+    {hf:0}/server               hash    run_id of the server last seen, since when (0: from the start), last repeat,
+                                        last look for expired claims, how far claims and queues are looked through
     {hf:0}/leader/NAME          hash    owner, epoch, expiry, time to live
     {hf:0}/workers              hash    worker_id -> record
     {hf:0}/beats                hash    worker_id -> started, seen, expiry

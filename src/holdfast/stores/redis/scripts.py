@@ -22,8 +22,10 @@ from holdfast.stores.sqltext import render
 WAKEUP_MS: Final = 60_000
 #: A claim with this lease, the default of an app, does not store it with its task.
 DEFAULT_LEASE_MS: Final = 30_000
-#: With each look for expired claims, this many of the last are checked for leases of a clock that was set back.
-_LEASES_AHEAD: Final = 100
+#: After a clock was set back, about this many claims are checked in one call for leases that lie too far ahead.
+_CLAIMS_LOOKED_THROUGH: Final = 1_000
+#: About this many counts of queues are looked through in one call of `promote`, to notify queues in which tasks wait.
+_COUNTS_LOOKED_THROUGH: Final = 1_000
 #: Records of discarded tasks in one partition; the oldest go first.
 DISCARDS_LIMIT: Final = 10_000
 #: What one script reads of tasks.
@@ -81,7 +83,8 @@ def _machine() -> dict[str, str]:
         "get_bytes": str(GET_BYTES),
         "page_bytes": str(MAX_PAGE_BYTES),
         "default_lease_ms": str(DEFAULT_LEASE_MS),
-        "leases_ahead": str(_LEASES_AHEAD),
+        "claims_looked_through": str(_CLAIMS_LOOKED_THROUGH),
+        "counts_looked_through": str(_COUNTS_LOOKED_THROUGH),
         "wakeup_ms": str(WAKEUP_MS),
         "step_ms": str(AGED_STEP_MS),
         "maintenance_wakeup": f"'{MAINTENANCE_WAKEUP}'",

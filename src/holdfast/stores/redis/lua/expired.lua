@@ -3,7 +3,7 @@
 -- could renew for a while: a claim that has expired then gets one lease of its own, counted from the first call that notices the other
 -- server. Deadlines of tasks that have begun or ended are deleted here, so that enqueue is the only one to pay for them before.
 -- ARGV: now, limit
--- Reply: {1 if others may have been left out for those that got such a lease or were deleted, claims, ids}, a claim being {id, token, attempt, policy, worker_id}
+-- Reply: {1 if others may have been left out for those that got such a lease or were deleted, or claims are still to be looked through, claims, ids}, a claim being {id, token, attempt, policy, worker_id}
 -- include: common
 local MAY_EXPIRE = {may_expire}
 local limit = tonumber(ARGV[2])
@@ -15,11 +15,22 @@ if server and known[1] ~= server then
   since = known[1] and now or 0
   redis.call('HSET', base .. '/server', 'run_id', server, 'since', text(since))
 end
--- Leases that were given before the clock was set back lie further ahead than they can, so they are the last ones.
-local last = redis.call('ZRANGE', base .. '/claims', -{leases_ahead}, -1, 'WITHSCORES')
-for n = 1, #last, 2 do
-  local longest = now + tonumber(redis.call('HGET', task_key(last[n]), 'x') or {default_lease_ms})
-  if tonumber(last[n + 1]) > longest then redis.call('ZADD', base .. '/claims', text(longest), last[n]) end
+-- Leases that were given before the clock was set back lie further ahead than they can: all claims are looked through once,
+-- a part in each call, since long leases may hide short ones behind them.
+local function is_too_far(id, ends) return tonumber(ends) > now + tonumber(redis.call('HGET', task_key(id), 'x') or {default_lease_ms}) end
+local seen, last = redis.call('HMGET', base .. '/server', 'seen', 'look_through'), redis.call('ZRANGE', base .. '/claims', -1, -1, 'WITHSCORES')
+local place = seen[2] or (tonumber(seen[1] or 0) > now or last[1] and is_too_far(last[1], last[2])) and '0'
+redis.call('HSET', base .. '/server', 'seen', now_text)
+if place then
+  local found = redis.call('ZSCAN', base .. '/claims', place, 'COUNT', {claims_looked_through})
+  for n = 1, #found[2], 2 do
+    local id = found[2][n]
+    if is_too_far(id, found[2][n + 1]) then
+      redis.call('ZADD', base .. '/claims', text(now + tonumber(redis.call('HGET', task_key(id), 'x') or {default_lease_ms})), id)
+    end
+  end
+  place = found[1] ~= '0' and found[1]
+  if place then redis.call('HSET', base .. '/server', 'look_through', place) else redis.call('HDEL', base .. '/server', 'look_through') end
 end
 
 local claims, spared = {}, 0
@@ -41,5 +52,5 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', base .. '/deadlines', '-inf', no
 end
 if #past > 0 then redis.call('ZREM', base .. '/deadlines', unpack(past)) end
 
-local more = (spared > 0 and spared + #claims >= limit) or (#past > 0 and #past + #unstarted >= limit)
+local more = place or (spared > 0 and spared + #claims >= limit) or (#past > 0 and #past + #unstarted >= limit)
 return {more and 1 or 0, claims, unstarted}

@@ -17,10 +17,13 @@ for _, id in ipairs(ids) do
 end
 local next_due = redis.call('ZRANGE', base .. '/due', 0, 0, 'WITHSCORES')
 flush_ready()
-local counted = redis.call('HGETALL', base .. '/n')
-for n = 1, #counted, 2 do
-  local queue = string.match(counted[n], '^(.*)/' .. {ready} .. '$')
+-- With thousands of queues a part of them in each call, so that no call holds up the others.
+local counted = redis.call('HSCAN', base .. '/n', redis.call('HGET', base .. '/server', 'notified') or '0', 'COUNT', {counts_looked_through})
+for n = 1, #counted[2], 2 do
+  local queue = string.match(counted[2][n], '^(.*)/' .. {ready} .. '$')
   if queue and redis.call('SISMEMBER', base .. '/paused', queue) == 0 then notify(queue) end
 end
+if counted[1] ~= '0' then redis.call('HSET', base .. '/server', 'notified', counted[1])
+else redis.call('HDEL', base .. '/server', 'notified') end
 finish()
 return {#ids, next_due[2] and math.max(0, tonumber(next_due[2]) - now) or -1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core.task import Hold, State
 from holdfast.stores.contract import WorkerRecord
 from holdfast.testing.kit.conformance.registry import Group
@@ -48,6 +50,23 @@ async def claim_of_the_future_expires_within_its_lease(kit: Kit) -> None:
     kit.clock.step(HOUR_MS)
     claim = await kit.claim()
     await kit.promote()
+    kit.clock.step(-HOUR_MS)
+    kit.clock.advance(LOOK_MS)
+    await kit.promote()
+    expect("expired at once", await kit.expired(), [])
+    kit.clock.advance(LEASE_MS)
+    expect("expired", [lost.task_id for lost in await kit.expired()], [claim.task_id])
+
+
+@group.case
+async def long_leases_hide_no_claim_of_the_future(kit: Kit) -> None:
+    """A claim made before the clock was set back, and lost, is found however many claims have longer leases."""
+    await kit.enqueue(151)
+    await kit.store.reserve(replace(kit.request(150), lease_ms=24 * HOUR_MS))
+    kit.clock.step(HOUR_MS)
+    [claim] = await kit.reserve(1)
+    await kit.promote()
+    await kit.expired()
     kit.clock.step(-HOUR_MS)
     kit.clock.advance(LOOK_MS)
     await kit.promote()

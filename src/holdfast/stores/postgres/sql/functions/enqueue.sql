@@ -238,6 +238,28 @@ BEGIN
     RETURN level <> 'strict' OR current_setting('synchronous_standby_names') <> '';
 END $$;
 
+-- What is wrong with a policy from such a role: its numbers are calculated with, and no text in it is nested.
+CREATE OR REPLACE FUNCTION policy_flaw(policy json) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    entry record;
+BEGIN
+    IF json_typeof(policy) <> 'object' THEN
+        RETURN 'its policy is not a JSON object';
+    END IF;
+    FOR entry IN SELECT p.key, p.value, json_typeof(p.value) AS kind FROM json_each(policy) p LOOP
+        IF entry.kind = 'object' OR entry.kind = 'array' AND EXISTS (
+            SELECT FROM json_array_elements(entry.value) e WHERE json_typeof(e.value) <> 'string'
+        ) THEN
+            RETURN 'its policy is nested';
+        ELSIF entry.kind = 'number' AND NOT entry.value::text::numeric BETWEEN 0 AND (
+            CASE entry.key WHEN 'jitter' THEN 1 WHEN 'max_attempts' THEN {most_attempts} ELSE {longest_ms} END
+        ) THEN
+            RETURN 'a number of its policy is out of range';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
 -- What is wrong with a task from a role that may only use the schema, NULL if nothing: nothing of it is believed.
 CREATE OR REPLACE FUNCTION flaw(t sent_task) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -255,8 +277,8 @@ BEGIN
         RETURN 'its payload is missing or too large';
     ELSIF octet_length(t.policy) > {most_text_bytes} OR octet_length(t.headers) > {most_text_bytes} THEN
         RETURN 'its policy or headers are too large';
-    ELSIF t.policy IS NOT NULL AND json_typeof(t.policy::json) <> 'object' THEN
-        RETURN 'its policy is not a JSON object';
+    ELSIF policy_flaw(t.policy::json) IS NOT NULL THEN
+        RETURN policy_flaw(t.policy::json);
     ELSIF t.headers IS NOT NULL AND (
         json_typeof(t.headers::json) <> 'object'
         OR EXISTS (SELECT FROM json_each(t.headers::json) h WHERE json_typeof(h.value) <> 'string')
