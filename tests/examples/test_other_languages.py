@@ -16,9 +16,11 @@ import pytest
 
 from holdfast.admin import tokens
 from holdfast.clock import SystemClock
+from holdfast.core.task import State
+from holdfast.maintenance.reaper import Reaper
 from holdfast.server.auth import TokenGuard
 from holdfast.server.server import Server
-from holdfast.stores import documents
+from holdfast.stores.contract import MAINTENANCE
 from holdfast.stores.open import open_store
 from tests.examples.files import check_page
 from tests.server.setting import Client, RunningServer
@@ -221,7 +223,7 @@ def installed() -> list[str]:
 def killed_servers(
     directory: Path, *, lease: str, grace: str = "10"
 ) -> Iterator[tuple[Setting, Callable[[list[str]], Setting]]]:
-    """A worker of every language at a server, and what kills it and, when these leases have expired, starts another."""
+    """A worker of every language at a server, and what kills it and starts another when these claims are gone."""
     if not installed():
         pytest.skip("none of their programs is installed")
     url, port = f"sqlite:///{directory}/tasks.db", free_port()
@@ -236,7 +238,7 @@ def killed_servers(
         def kill_and_restart(outlived: list[str]) -> Setting:
             server.kill()
             server.wait()
-            eventually(lambda: asyncio.run(have_expired(url, outlived)), 30, "their leases have expired")
+            eventually(lambda: asyncio.run(are_taken_away(url, outlived)), 30, "their claims are taken away")
             stack.enter_context(holdfast_server(url, port))
             return setting._replace(admin=stack.enter_context(closing(Client(port, admin))))
 
@@ -250,12 +252,12 @@ def test_a_worker_with_a_wrong_address_says_so_and_ends(language: str, setting: 
     assert '"status":404' in log.read_text()
 
 
-async def have_expired(url: str, task_ids: list[str]) -> bool:
-    """Whether none of these tasks is claimed any longer, by the clock of the store."""
+async def are_taken_away(url: str, task_ids: list[str]) -> bool:
+    """Whether none of these tasks is claimed any longer: an expired claim may be renewed until it is taken away."""
     store = open_store(url)
     try:
-        now_ms = (await documents.schedules(store, 0)).now_ms
-        return all(task is None or (task.lease_expires_at_ms or 0) < now_ms for task in await store.get(task_ids))
+        await Reaper().run_once(store, (await store.lead(MAINTENANCE, None, 0)).epoch)
+        return all(task is None or task.state is not State.CLAIMED for task in await store.get(task_ids))
     finally:
         await store.close()
 
