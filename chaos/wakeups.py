@@ -1,7 +1,7 @@
-"""What waiting and ringing cost on PostgreSQL: idle workers, and producers at full speed.
+"""What wake-ups cost on PostgreSQL: statements of idle workers, and the throughput of producers with and without them.
 
-`python -m chaos.doorbell --workers 500`. A worker here is what an idle worker does to its store: it waits for a bell,
-looks by itself now and then, says every ten seconds that it lives, and stands by for the maintenance.
+`python -m chaos.wakeups --workers 500`. A worker here does what an idle worker does to its store: it waits for a
+wake-up, polls now and then, announces itself every ten seconds, and takes part in the maintenance.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from multiprocessing.process import BaseProcess
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres_programs import DURABLE
@@ -25,18 +26,32 @@ from holdfast.core.fairness import QueueShare
 from holdfast.maintenance.service import Maintenance
 from holdfast.stores.contract import Reserve, Retention, Store, WorkerRecord
 from holdfast.stores.open import open_store
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.worker.child.loop import LONGEST_POLL_MS, SAFETY_POLL_MS
 
-QUEUE: Final = "doorbell"
+QUEUE: Final = "wakeups"
 PROCESSES: Final = 5
 PRODUCERS: Final = 16
 _LEASE_MS: Final = 30_000
-#: Until polls have become as rare as they get, and everybody has connected.
-_SETTLE_SECONDS: Final = 60.0
-_MEASURE_SECONDS: Final = 30.0
-_ROUND_SECONDS: Final = 4.0
-_ROUNDS: Final = 5
 _CALLS: Final = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements"
+
+
+class Durations(NamedTuple):
+    """How long each part of a measurement takes."""
+
+    #: Until all workers have connected and poll as rarely as they ever do.
+    settle_seconds: float = 60.0
+    measure_seconds: float = 30.0
+    round_seconds: float = 4.0
+    rounds: int = 5
+
+
+class Figures(NamedTuple):
+    """What was measured."""
+
+    statements_per_second: float
+    with_wakeups_per_second: float
+    without_wakeups_per_second: float
 
 
 def main() -> None:
@@ -44,26 +59,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=500)
     workers = parser.parse_args().workers
+    with server_for(workers) as server:
+        figures = measure(server, workers, Durations())
+    statements, with_wakeups, without = figures
+    print(f"{workers} idle workers: {statements:.0f} statements/s on the database")
+    print(
+        f"{PRODUCERS} producers, one task a call: {with_wakeups:,.0f} tasks/s with wake-ups, "
+        f"{without:,.0f} without: they cost {1 - with_wakeups / without:.1%}"
+    )
+
+
+def server_for(workers: int) -> PostgresServer:
+    """A PostgreSQL that counts its statements and has connections enough for these workers."""
     settings: dict[str, Any] = {
         "max_connections": 4 * workers + 100,
         "shared_preload_libraries": "pg_stat_statements",
         "shared_buffers": "512MB",
     }
-    with PostgresServer(profile=DURABLE, **settings) as server:
-        url = server.url()
-        asyncio.run(_prepare(url))
-        server.query("CREATE EXTENSION pg_stat_statements")
-        with _idle_workers(url, workers):
-            time.sleep(_SETTLE_SECONDS)
-            before = _calls(server)
-            time.sleep(_MEASURE_SECONDS)
-            rate = (_calls(server) - before) / _MEASURE_SECONDS
-        print(f"{workers} idle workers: {rate:.0f} statements/s on the server", flush=True)
-        with_bell, without = asyncio.run(_producers(url))
-        print(
-            f"{PRODUCERS} producers, one task a call: {with_bell:,.0f} tasks/s with the doorbell, "
-            f"{without:,.0f} without: it costs {1 - with_bell / without:.1%}"
-        )
+    return PostgresServer(profile=DURABLE, **settings)
+
+
+def measure(server: PostgresServer, workers: int, durations: Durations) -> Figures:
+    """The load of this many idle workers, then the throughput of producers."""
+    url = server.url()
+    asyncio.run(_prepare(url))
+    server.query("CREATE EXTENSION pg_stat_statements")
+    with _idle_workers(url, workers):
+        time.sleep(durations.settle_seconds)
+        before = _calls(server)
+        time.sleep(durations.measure_seconds)
+        rate = (_calls(server) - before) / durations.measure_seconds
+    return Figures(rate, *asyncio.run(_producers(url, durations)))
 
 
 async def _prepare(url: str) -> None:
@@ -84,8 +110,8 @@ def _calls(server: PostgresServer) -> int:
 def _idle_workers(url: str, count: int) -> Iterator[None]:
     context = multiprocessing.get_context("spawn")
     processes: list[BaseProcess] = [
-        context.Process(target=_idle, args=(url, count // PROCESSES, number), daemon=True)
-        for number in range(PROCESSES)
+        context.Process(target=_idle, args=(url, count // min(PROCESSES, count), number), daemon=True)
+        for number in range(min(PROCESSES, count))
     ]
     for process in processes:
         process.start()
@@ -102,7 +128,7 @@ def _idle(url: str, count: int, number: int) -> None:
         async with asyncio.TaskGroup() as group:
             for each in range(count):
                 group.create_task(_worker(url, f"host:{number}-{each}"))
-                await asyncio.sleep(0.02)  # they do not begin in step
+                await asyncio.sleep(0.02)  # so that they do not poll at the same time
 
     asyncio.run(all_of_them())
 
@@ -118,8 +144,8 @@ async def _worker(url: str, worker_id: str) -> None:
 async def _fetch(store: Store, worker_id: str) -> None:
     ids, poll_ms = new_ids(), SAFETY_POLL_MS
     while True:
-        rung = await store.wait([QUEUE], round(poll_ms * random.uniform(0.9, 1.1)))  # noqa: S311
-        poll_ms = SAFETY_POLL_MS if rung else min(2 * poll_ms, LONGEST_POLL_MS)
+        woken = await store.wait([QUEUE], round(poll_ms * random.uniform(0.9, 1.1)))  # noqa: S311
+        poll_ms = SAFETY_POLL_MS if woken else min(2 * poll_ms, LONGEST_POLL_MS)
         request = Reserve(
             claim_id=ids.claim_id(),
             worker_id=worker_id,
@@ -143,34 +169,35 @@ async def _announce(store: Store, worker_id: str) -> None:
 # -- producers -------------------------------------------------------------------------------------------------
 
 
-async def _producers(url: str) -> tuple[float, float]:
-    """Tasks per second of producers that ring and of such that do not, in turns: the middle of some rounds."""
-    store, hearer = open_store(url), open_store(url)
-    listening = asyncio.create_task(_hear(hearer))
-    database = store._database  # type: ignore[attr-defined]  # noqa: SLF001
-    ring: Callable[..., None] = database.ring
+async def _producers(url: str, durations: Durations) -> tuple[float, float]:
+    """Tasks per second of producers that notify and of producers that do not, in turns: the median of the rounds."""
+    store, listener = open_store(url), open_store(url)
+    if not isinstance(store, PostgresStore):
+        raise TypeError(f"{url} is not the URL of one PostgreSQL schema")
+    listening = asyncio.create_task(_listen(listener))
     rates: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(2 * _ROUNDS):
-        rings = number % 2 == 0
-        database.ring = ring if rings else lambda _names: None
-        rates[rings].append(await _full_speed(store))
+    for number in range(2 * durations.rounds):
+        notifies = number % 2 == 0
+        silence = patch.object(store._database, "notify", lambda _names: None)  # noqa: SLF001
+        with nullcontext() if notifies else silence:
+            rates[notifies].append(await _full_speed(store, durations.round_seconds))
     listening.cancel()
     await store.close()
-    await hearer.close()
+    await listener.close()
     return statistics.median(rates[True]), statistics.median(rates[False])
 
 
-async def _hear(store: Store) -> None:
+async def _listen(store: Store) -> None:
     while True:
         await store.wait([QUEUE], 1_000)
 
 
-async def _full_speed(store: Store) -> float:
+async def _full_speed(store: Store, seconds: float) -> float:
     ids, begin, done = new_ids(), time.perf_counter(), 0
 
     async def producer() -> None:
         nonlocal done
-        while time.perf_counter() - begin < _ROUND_SECONDS:
+        while time.perf_counter() - begin < seconds:
             await fill(store, QUEUE, 1, ids)
             done += 1
 
