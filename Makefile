@@ -58,7 +58,7 @@ bench: $(STAMP) ## rates and latencies with real workers (STORE=redis for anothe
 	@mkdir -p $(dir $(BENCH_JSON))
 	@$(BIN)/holdfast bench --targets --store $(STORE) --output $(BENCH_JSON) $(BENCH_OPTIONS)
 
-chaos: $(STAMP) services ## faults under load, every promise checked (COUNT=20 SEED=1 DEPLOYMENT=cluster|sentinel|single|postgres|patroni|gateway|sqlite…)
+chaos: $(STAMP) services ## faults under load, every promise checked (COUNT=20 SEED=1 DEPLOYMENT=cluster|sentinel|single|postgres|patroni|server|sqlite…)
 	@$(BIN)/python -m chaos --count $(or $(COUNT),20) --deployment $(or $(DEPLOYMENT),cluster) $(if $(SEED),--seed $(SEED)) $(CHAOS_OPTIONS)
 
 fuzz: $(STAMP) services ## large bodies beside busy workers, then requests made from the OpenAPI document, every answer checked (STORE=sqlite|redis|postgres REQUESTS=20000 SEED=1)

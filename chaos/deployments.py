@@ -23,12 +23,6 @@ from tests.servers.sentinels import Sentinels
 
 from chaos.clocks import MachineClock
 from chaos.faults import Deployment, Fault, drops
-from chaos.gateway_deployments import (
-    deployed_gateway,
-    deployed_gateway_line,
-    deployed_gateway_slow_line,
-    deployed_gateways,
-)
 from chaos.postgres_deployments import (
     deployed_patroni,
     deployed_postgres,
@@ -38,6 +32,12 @@ from chaos.postgres_deployments import (
     deployed_postgres_snapshot,
 )
 from chaos.redis_records import keys_of
+from chaos.server_deployments import (
+    deployed_server,
+    deployed_server_line,
+    deployed_server_slow_line,
+    deployed_servers,
+)
 from chaos.sqlite_records import rows_of
 from chaos.stresses import SLOW, catch_up, slow_line, step_clocks, stepped
 
@@ -51,15 +51,15 @@ Kind = Literal[
     "postgres",
     "postgres-line",
     "patroni",
-    "gateway",
-    "gateways",
-    "gateway-line",
+    "server",
+    "servers",
+    "server-line",
     "sqlite",
     "clock",
     "postgres-clock",
     "slow-line",
     "postgres-slow-line",
-    "gateway-slow-line",
+    "server-slow-line",
     "postgres-snapshot",
 ]
 _FAILOVER_TRIES: Final = 3
@@ -261,15 +261,15 @@ _MAKERS: Final[dict[Kind, Callable[[int], AbstractContextManager[Deployment]]]] 
     "postgres": deployed_postgres,
     "postgres-line": deployed_postgres_line,
     "patroni": deployed_patroni,
-    "gateway": deployed_gateway,
-    "gateways": deployed_gateways,
-    "gateway-line": deployed_gateway_line,
+    "server": deployed_server,
+    "servers": deployed_servers,
+    "server-line": deployed_server_line,
     "sqlite": _deployed_sqlite,
     "clock": _deployed_clock,
     "postgres-clock": deployed_postgres_clock,
     "slow-line": _deployed_slow_line,
     "postgres-slow-line": deployed_postgres_slow_line,
-    "gateway-slow-line": deployed_gateway_slow_line,
+    "server-slow-line": deployed_server_slow_line,
     "postgres-snapshot": deployed_postgres_snapshot,
 }
 

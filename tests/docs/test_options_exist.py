@@ -61,7 +61,7 @@ def test_every_option_that_a_page_names_exists(page: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("`BENCH_OPTIONS=--gateway`", ["bench --gateway"]),
+        ("`BENCH_OPTIONS=--sever`", ["bench --sever"]),
         ("`make bench BENCH_OPTIONS='--server --nope'`", ["bench --nope"]),
         ("```sh\nholdfast tasks ls --sate ready\n```", ["holdfast tasks ls --sate"]),
         ("`holdfast worker app --url x | other --thing`", []),

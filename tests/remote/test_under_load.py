@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from chaos.deployments import deployed
 from chaos.faults import Deployment
-from chaos.gateway_deployments import deployed_gateway, deployed_gateway_line
 from chaos.run import run_faults
+from chaos.server_deployments import deployed_server, deployed_server_line
 
 pytestmark = pytest.mark.alone
 
@@ -27,16 +27,16 @@ def checked(deployment: Deployment, faults: list[str], directory: Path) -> None:
 
 
 def test_a_server_is_killed_stopped_and_frozen(tmp_path: Path) -> None:
-    with deployed_gateway(SEED) as deployment:
-        checked(deployment, ["kill_gateway", "stop_gateway", "freeze_gateway", "fork_producers"], tmp_path)
+    with deployed_server(SEED) as deployment:
+        checked(deployment, ["kill_server", "stop_server", "freeze_server", "fork_producers"], tmp_path)
 
 
 def test_answers_are_lost_on_the_line_to_a_server(tmp_path: Path) -> None:
-    with deployed_gateway_line(SEED) as deployment:
+    with deployed_server_line(SEED) as deployment:
         checked(deployment, ["drop_replies"], tmp_path)
 
 
 @pytest.mark.long
 def test_large_tasks_come_over_a_slow_line(tmp_path: Path) -> None:
-    with deployed("gateway-slow-line", SEED) as deployment:
+    with deployed("server-slow-line", SEED) as deployment:
         run_faults(deployment, ["slow_line"], seed=SEED, directory=tmp_path).check()

@@ -35,7 +35,7 @@ _DROP_EVERY: Final = (3, 7, 20)
 
 def of_http_servers(server: RedisServer, http_servers: Sequence[HoldfastServer]) -> Deployment:
     """Servers before one Redis: the load calls the first of them, the workers call the last."""
-    name = "gateway" if len(http_servers) == 1 else "gateways"
+    name = "server" if len(http_servers) == 1 else "servers"
     return _deployment(name, server, http_servers, str, _faults_of(server, http_servers))
 
 
@@ -47,7 +47,7 @@ def of_http_server_line(server: RedisServer, http_server: HoldfastServer, proxy:
 
     lossy = drops(proxy.strike, lambda: proxy.struck.dropped, _DROP_EVERY)
     faults = {**_faults_of(server, [http_server]), "drop_replies": lossy, "cut": cut}
-    return _deployment("gateway-line", server, [http_server], proxy.url_for, faults, proxy.strike)
+    return _deployment("server-line", server, [http_server], proxy.url_for, faults, proxy.strike)
 
 
 def _deployment(
@@ -103,42 +103,42 @@ def _faults_of(server: RedisServer, http_servers: Sequence[HoldfastServer]) -> d
         return f"{server}: killed behind the server, then started"
 
     return {
-        "kill_gateway": partial(one_of_them, kill),
-        "stop_gateway": partial(one_of_them, stop),
-        "freeze_gateway": partial(one_of_them, freeze),
+        "kill_server": partial(one_of_them, kill),
+        "stop_server": partial(one_of_them, stop),
+        "freeze_server": partial(one_of_them, freeze),
         "kill_store": kill_store,
     }
 
 
 @contextmanager
-def deployed_gateway(_seed: int) -> Iterator[Deployment]:
+def deployed_server(_seed: int) -> Iterator[Deployment]:
     """A new server before a new Redis."""
     with _running(1) as (server, http_servers):
         yield of_http_servers(server, http_servers)
 
 
 @contextmanager
-def deployed_gateways(_seed: int) -> Iterator[Deployment]:
+def deployed_servers(_seed: int) -> Iterator[Deployment]:
     """Two of them before one server."""
     with _running(2) as (server, http_servers):
         yield of_http_servers(server, http_servers)
 
 
 @contextmanager
-def deployed_gateway_line(seed: int) -> Iterator[Deployment]:
+def deployed_server_line(seed: int) -> Iterator[Deployment]:
     """A new server behind a proxy."""
     with _running(1) as (server, [http_server]), FaultProxy(http_server.address, seed=seed, wire=HttpWire) as proxy:
         yield of_http_server_line(server, http_server, proxy)
 
 
 @contextmanager
-def deployed_gateway_slow_line(seed: int) -> Iterator[Deployment]:
+def deployed_server_slow_line(seed: int) -> Iterator[Deployment]:
     """A new server whose workers are behind a slow line."""
     with _running(1) as (server, [http_server]), FaultProxy(http_server.address, seed=seed, wire=AnyWire) as proxy:
         plain = of_http_servers(server, [http_server])
         yield replace(
             plain,
-            name="gateway-slow-line",
+            name="server-slow-line",
             url=http_server.url(*_LOAD),
             faults={},
             stresses={"slow_line": slow_line(proxy)},
