@@ -78,7 +78,7 @@ def nothing_lost(evidence: Evidence) -> Iterator[Violation]:
 
 
 def nothing_invented(evidence: Evidence) -> Iterator[Violation]:
-    """R2: no task and no run that nobody ordered, and none with other arguments."""
+    """R2: no task and no run without an order, and none with other arguments."""
     for task in evidence.snapshot.tasks.values():
         order = evidence.order_of(task)
         if order is None:
@@ -127,12 +127,12 @@ def settled_once(evidence: Evidence) -> Iterator[Violation]:
 
 
 def attempts_add_up(evidence: Evidence) -> Iterator[Violation]:
-    """R6: each claim uses up one attempt, unless it was handed back."""
+    """R6: each claim uses up one attempt, unless it was released."""
     for task in evidence.snapshot.tasks.values():
         spared = 0
         for attempt in task.history if task.deliveries <= HISTORY_LIMIT else ():
             if attempt.attempt != attempt.delivery - spared:
-                text = f"claim {attempt.delivery} was attempt {attempt.attempt}, with {spared} handed back"
+                text = f"claim {attempt.delivery} was attempt {attempt.attempt}, with {spared} released"
                 yield Violation("R6 attempts", text, task.task_id)
             spared += attempt.outcome in _SPARES_ATTEMPT
 
@@ -227,7 +227,7 @@ def repeats_have_causes(evidence: Evidence) -> Iterator[Violation]:
 
 
 def claims_are_kept(evidence: Evidence) -> Iterator[Violation]:
-    """R17: no neighbour of poison loses its claim while it runs, and nobody loses one where no worker was cut off.
+    """R17: no neighbour of poison loses its claim while it runs, and no task loses one where no worker was cut off.
 
     A claim that a child has got while its event loop was blocked may expire before it could be told of.
     """

@@ -35,7 +35,7 @@ class MachineClock:
         directory.chmod(0o755)
 
     def step(self, seconds: int) -> None:
-        """From now on so many seconds ahead of the real time, or behind it."""
+        """From now on this many seconds ahead of the real time, or behind it."""
         with self._offset.open("r+b") as offset:
             offset.write(_OFFSET.pack(seconds * 1_000_000_000))
         self._text.write_text(f"{seconds:+d}\n")

@@ -129,7 +129,7 @@ def of_server(server: RedisServer) -> Deployment:
 
 
 def of_replicas(replicas: Replicas) -> Deployment:
-    """A master with a replica that nobody promotes; it comes back with what its AOF has."""
+    """A master with a replica that is never promoted; it comes back with what its AOF has."""
     faults = _restarts(replicas.master, replicas.wait_until_whole)
     return Deployment("replicas", _strict(replicas.url), keys_of(lambda: [replicas.master]), replicas.heal, faults)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Fault = Callable[[str, Random], str]
 Stress = Callable[["Field"], str]
-#: So many replies are lost each time that a line goes bad.
+#: This many replies are lost each time that a line goes bad.
 _LOST_REPLIES: Final = 200
 _DROP_EVERY: Final = (3, 7, 20, 50)
 
@@ -50,9 +50,9 @@ class Deployment:
     per_second: int = 800
     #: For all processes of Holdfast.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Lets so much time pass that whatever waits for it is due.
+    #: Lets time pass until everything that waits for it is due.
     catch_up: Callable[[], None] = lambda: None
-    #: Whether nobody else may have the store open while producers fork: what they do wrong is hidden otherwise.
+    #: Whether no other process may have the store open while producers fork: it would hide their faults.
     forks_alone: bool = False
     #: Whether nothing that it suffers cuts a worker off: no claim may be lost then.
     spares_claims: bool = False

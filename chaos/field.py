@@ -25,7 +25,7 @@ from holdfast.errors import Refused
 
 #: Faults of the workers, which strike on every deployment.
 WORKER_FAULTS: Final = ("kill_worker", "freeze_worker")
-#: So many orders and runs must come through between two faults, and so many of each kind that needs maintenance.
+#: This many orders and runs must come through between two faults, and this many of each kind that needs maintenance.
 _PROGRESS: Final = 500
 _PROGRESS_OF_A_KIND: Final = 3
 _RECOVERY_SECONDS: Final = 60.0
@@ -73,7 +73,7 @@ class Field:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody but the block has the store open: workers and load end before it, and begin again after it."""
+        """Only the block has the store open: workers and load end before it, and begin again after it."""
         self.end_load()
         count = self.workers.end()
         try:

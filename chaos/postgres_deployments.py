@@ -212,7 +212,7 @@ def deployed_postgres_clock(_seed: int) -> Iterator[Deployment]:
 
 @contextmanager
 def deployed_postgres_snapshot(_seed: int) -> Iterator[Deployment]:
-    """A new server on which somebody holds a snapshot, with tables that are vacuumed and analyzed often."""
+    """A new server on which a transaction holds a snapshot, with tables that are vacuumed and analyzed often."""
     with PostgresServer(profile=DURABLE, autovacuum_naptime="5s") as server:
         database = server.make_database()
         stresses = {"hold_snapshot": hold_snapshot(server, database)}

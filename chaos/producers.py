@@ -16,12 +16,12 @@ from holdfast.producer.task_type import TaskType
 
 _PRODUCERS: Final = 16
 _BATCH: Final = 10
-#: After an outage the missed orders are sent as well, but not more than those of so many seconds.
+#: After an outage the missed orders are sent as well, but not more than those of this many seconds.
 _CATCH_UP_SECONDS: Final = 10.0
-#: How often an order is repeated by hand after all the patience of the client.
+#: How often an order is repeated by hand after the deadline of the client.
 _TRIES: Final = 5
 _SHARE_OF_REPEATS: Final = 0.05
-#: Some calls are given up in the middle after a short time: nobody knows then whether their orders were recorded.
+#: Some calls are given up in the middle after a short time: whether their orders were recorded is not known then.
 _SHARE_OF_HASTY: Final = 0.1
 _HASTY_SECONDS: Final = 0.3
 #: Some single orders are sent as sync code does it: from a thread that blocks, by a way of its own.

@@ -255,7 +255,7 @@ def _count_slots(field: Field) -> None:
 
 
 def hold_snapshot(server: PostgresServer, database: str, seconds: float = SNAPSHOT_SECONDS) -> Stress:
-    """Somebody holds a snapshot while the load runs and tables are analyzed: work goes on at its pace."""
+    """A transaction holds a snapshot while the load runs and tables are analyzed: work goes on at its pace."""
 
     def hold(field: Field) -> str:
         begun, batches = moment(), list[_Batch]()

@@ -65,7 +65,7 @@ async def neighbour(number: int) -> int:
 
 
 async def together(number: int, path: str, count: int) -> int:
-    """Ends when so many of its kind run at the same time, each on a slot of its own."""
+    """Ends when this many of its kind run at the same time, each on a slot of its own."""
     claim = begin(number)
     _arrive(path)
     deadline = time.monotonic() + TOGETHER_SECONDS
@@ -105,7 +105,7 @@ def forks(number: int, path: str, first: int, count: int) -> int:
 def begin(number: int) -> int:
     """Leaves the trace of this run; returns the number of its claim, so that the result tells whose it is."""
     task = current_run.get().task
-    # One write to a file opened for appending is one whole line, whoever else writes; it outlives the process.
+    # One write to a file opened for appending is one whole line, also beside other writers; it outlives the process.
     line = f"{time.monotonic():.6f} {task.task_id} {task.token} {task.attempt} {os.getpid()} {number}\n"
     os.write(_trace_file(), line.encode())
     return int(task.token.split(".")[1])

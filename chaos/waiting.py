@@ -1,7 +1,7 @@
 """Many waiting clients: what they cost while nothing happens, how many one task wakes, how soon it is picked up.
 
 `python -m chaos.waiting --clients 10000`. Each client has a connection of its own on which it waits as a worker
-does: for the bell of a queue, for up to some seconds, and then it looks.
+does: for the wake-up of a queue, for up to some seconds, and then it polls.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _SPARE_CONNECTIONS: Final = 500
 _MOST: Final = 0.95
 
 
-class Look(NamedTuple):
+class Poll(NamedTuple):
     """What a client found when it was woken: for each task, how long it had waited to be picked up."""
 
-    rung: bool
+    woken: bool
     pickups_ms: tuple[float, ...]
 
 
@@ -61,18 +61,18 @@ class Figures:
     idle_share: float
     woken_by_one: int
     tasks: int
-    rings: int
+    wakeups: int
     pickups_ms: Sequence[float]
 
     def percentile_ms(self, percent: float) -> float:
-        """So many percent of the tasks were picked up within this time."""
+        """The time within which this percentage of the tasks was picked up."""
         ordered = sorted(self.pickups_ms)
         return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
     def __str__(self) -> str:
         return (
             f"{self.clients:,} waiting clients: {self.idle_share:.1%} of a core while idle; one task woke "
-            f"{self.woken_by_one}; {self.tasks:,} tasks, {self.rings:,} wake-ups, picked up within "
+            f"{self.woken_by_one}; {self.tasks:,} tasks, {self.wakeups:,} wake-ups, picked up within "
             f"p50 {self.percentile_ms(50):.1f} ms, p99 {self.percentile_ms(99):.1f} ms"
         )
 
@@ -80,14 +80,14 @@ class Figures:
 # -- the clients, in processes of their own ------------------------------------------------------------------
 
 
-def run_clients(url: str, count: int, wait_seconds: float, looks: Queue[Look], stop: Event) -> None:
-    """So many clients on one event loop, until told to stop."""
-    asyncio.run(_clients(url, count, wait_seconds, looks, stop))
+def run_clients(url: str, count: int, wait_seconds: float, polls: Queue[Poll], stop: Event) -> None:
+    """Runs this many clients on one event loop, until told to stop."""
+    asyncio.run(_clients(url, count, wait_seconds, polls, stop))
 
 
-async def _clients(url: str, count: int, wait_seconds: float, looks: Queue[Look], stop: Event) -> None:
+async def _clients(url: str, count: int, wait_seconds: float, polls: Queue[Poll], stop: Event) -> None:
     store = open_store(url)
-    clients = [asyncio.create_task(_client(store, wait_seconds, looks)) for _ in range(count)]
+    clients = [asyncio.create_task(_client(store, wait_seconds, polls)) for _ in range(count)]
     await asyncio.to_thread(stop.wait)
     for client in clients:
         client.cancel()
@@ -95,20 +95,20 @@ async def _clients(url: str, count: int, wait_seconds: float, looks: Queue[Look]
     await store.close()
 
 
-async def _client(store: Store, wait_seconds: float, looks: Queue[Look]) -> None:
+async def _client(store: Store, wait_seconds: float, polls: Queue[Poll]) -> None:
     worker_id = secrets.token_hex(4)
     # As if they had begun one after the other, not all in the same second.
     wait_ms = wait_seconds * uniform(0, 1_000)  # noqa: S311
     while True:
         try:
-            rung = await store.wait([QUEUE], round(wait_ms))
-            looks.put(Look(rung, await _look(store, worker_id)))
+            woken = await store.wait([QUEUE], round(wait_ms))
+            polls.put(Poll(woken, await _poll(store, worker_id)))
         except StoreError:  # ten thousand who connect in the same second: the next wait is another try
             pass
         wait_ms = wait_seconds * uniform(900, 1_100)  # noqa: S311
 
 
-async def _look(store: Store, worker_id: str) -> tuple[float, ...]:
+async def _poll(store: Store, worker_id: str) -> tuple[float, ...]:
     request = Reserve(
         claim_id=secrets.token_hex(16),
         worker_id=worker_id,
@@ -128,32 +128,32 @@ async def _look(store: Store, worker_id: str) -> tuple[float, ...]:
 def measure(
     server: RedisServer, clients: int, *, idle_seconds: float, tasks: int, per_second: int, wait_seconds: float = 20.0
 ) -> Figures:
-    """The figures for so many clients on this server."""
+    """The figures for this many clients on this server."""
     context = multiprocessing.get_context("spawn")
-    looks: Queue[Look] = context.Queue()
-    with _waiting(context, server.url, clients, wait_seconds, looks):
+    polls: Queue[Poll] = context.Queue()
+    with _waiting(context, server.url, clients, wait_seconds, polls):
         _until_waiting(server, clients)
         idle_share = _share_of_core(server, idle_seconds)
-        _taken(looks)
+        _taken(polls)
         asyncio.run(_enqueue(server.url, 1, per_second))
-        woken = _until_all_taken(looks, 1)
+        woken = _until_all_taken(polls, 1)
         _until_waiting(server, clients)
-        woken += _taken(looks)
+        woken += _taken(polls)
         asyncio.run(_enqueue(server.url, tasks, per_second))
-        seen = _until_all_taken(looks, tasks)
-    pickups = [pickup_ms for look in seen for pickup_ms in look.pickups_ms]
-    rings = sum(look.rung for look in seen)
-    return Figures(clients, idle_share, sum(look.rung for look in woken), tasks, rings, pickups)
+        seen = _until_all_taken(polls, tasks)
+    pickups = [pickup_ms for poll in seen for pickup_ms in poll.pickups_ms]
+    wakeups = sum(poll.woken for poll in seen)
+    return Figures(clients, idle_share, sum(poll.woken for poll in woken), tasks, wakeups, pickups)
 
 
 @contextmanager
 def _waiting(
-    context: SpawnContext, url: str, clients: int, wait_seconds: float, looks: Queue[Look]
+    context: SpawnContext, url: str, clients: int, wait_seconds: float, polls: Queue[Poll]
 ) -> Iterator[list[SpawnProcess]]:
     stop = context.Event()
     sizes = [min(CLIENTS_A_PROCESS, clients - first) for first in range(0, clients, CLIENTS_A_PROCESS)]
     processes = [
-        context.Process(target=run_clients, args=(url, size, wait_seconds, looks, stop), daemon=True) for size in sizes
+        context.Process(target=run_clients, args=(url, size, wait_seconds, polls, stop), daemon=True) for size in sizes
     ]
     for process in processes:
         process.start()
@@ -181,24 +181,24 @@ async def _enqueue(url: str, count: int, per_second: int) -> None:
     await store.close()
 
 
-def _until_all_taken(looks: Queue[Look], count: int) -> list[Look]:
-    """All looks until so many tasks were picked up."""
-    seen: list[Look] = []
-    while sum(len(look.pickups_ms) for look in seen) < count:
-        seen.append(looks.get(timeout=60))
+def _until_all_taken(polls: Queue[Poll], count: int) -> list[Poll]:
+    """All polls until this many tasks were picked up."""
+    seen: list[Poll] = []
+    while sum(len(poll.pickups_ms) for poll in seen) < count:
+        seen.append(polls.get(timeout=60))
     return seen
 
 
-def _taken(looks: Queue[Look]) -> list[Look]:
-    """All looks that were told of by now."""
-    seen: list[Look] = []
-    while not looks.empty():
-        seen.append(looks.get())
+def _taken(polls: Queue[Poll]) -> list[Poll]:
+    """All polls that were reported by now."""
+    seen: list[Poll] = []
+    while not polls.empty():
+        seen.append(polls.get())
     return seen
 
 
 def _until_waiting(server: RedisServer, clients: int) -> None:
-    """Returns when all are connected, and all wait but the few that are just looking by themselves."""
+    """Returns when all are connected, and all wait but the few that are polling."""
 
     def waiting() -> bool:
         info = server.info("clients")
@@ -220,7 +220,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def server_for(clients: int) -> RedisServer:
-    """A server that takes so many connections."""
+    """A server that takes this many connections."""
     profile = {**FAST, "maxmemory-policy": "noeviction", "maxclients": clients + _SPARE_CONNECTIONS}
     return RedisServer(profile=profile)
 
@@ -231,7 +231,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to be idle, and then how long to be busy")
     parser.add_argument("--per-second", type=int, default=200, help="tasks")
-    parser.add_argument("--wait", type=float, default=20.0, help="seconds after which a client looks by itself")
+    parser.add_argument("--wait", type=float, default=20.0, help="seconds after which a client polls")
     wanted = parser.parse_args()
     with server_for(wanted.clients) as server:
         figures = measure(

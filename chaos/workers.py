@@ -38,7 +38,7 @@ class Workers:
         return worker
 
     def begin(self, count: int) -> None:
-        """So many more, which have started when this returns."""
+        """Starts this many more and waits until they are ready."""
         for _ in range(count):
             self.add()
         self.wait_until_ready()
@@ -85,7 +85,7 @@ def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
 
 @contextmanager
 def running_workers(deployment: Deployment, trace: Path, count: int) -> Iterator[Workers]:
-    """So many workers; nothing of them outlives the block."""
+    """Runs this many workers; nothing of them outlives the block."""
     with ExitStack() as stack:
         workers = Workers(deployment, trace, stack)
         workers.begin(count)

@@ -10,9 +10,9 @@ app = Holdfast(temporary_url(), retry=Retry(max_attempts=4, base="200ms", give_u
 @app.task
 def fetch(url: str) -> str:
     if not url.startswith("https:"):
-        raise ValueError(f"{url} is no address")  # a repeat fails the same way
+        raise ValueError(f"{url} is not an address")  # a retry fails the same way
     if current().attempt < 3:
-        raise ConnectionError("nobody answers")  # may go better next time
+        raise ConnectionError("connection refused")  # a retry may succeed
     return f"the page at {url}"
 
 

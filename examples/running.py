@@ -18,7 +18,7 @@ def temporary_url() -> str:
 
 @contextmanager
 def worker(file: str) -> Iterator[None]:
-    """`holdfast worker MODULE:app` in the folder of this file; stopped in good order at the end."""
+    """`holdfast worker MODULE:app` in the folder of this file; shut down gracefully at the end."""
     path = Path(file).resolve()
     process = subprocess.Popen([sys.executable, "-m", "holdfast", "worker", f"{path.stem}:app"], cwd=path.parent)
     try:

@@ -30,7 +30,7 @@ call() { # path, body
       *:429 | *:5?? | *:000) [[ $1 == reserve && -e $files/stop ]] && return; ((limit && SECONDS >= limit)) && return 1 ;;
       *) printf '%s\n' "${answer%$'\n'*}" >&2; return 2 ;;
     esac
-    body=${body/,\"fresh\":true/}; sleep "$pause.$((RANDOM % 10))"; kill -0 $$ || exit # nobody to do it for
+    body=${body/,\"fresh\":true/}; sleep "$pause.$((RANDOM % 10))"; kill -0 $$ || exit # the worker has exited
   done
 }
 keep() { # task_id, token, run: extends the claim while the run goes on, ends the run if the claim is lost or cancelled

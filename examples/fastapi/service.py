@@ -17,7 +17,7 @@ async def resize(name: str, width: int = 800) -> str:
 
 api = TaskApi(app)
 service = FastAPI(title="Images", lifespan=lifespans(app, api))
-service.mount("/holdfast", api)  # whoever calls it needs a token
+service.mount("/holdfast", api)  # its callers need a token
 
 
 @service.post("/images", status_code=202)

@@ -92,7 +92,7 @@ async def readyz() -> dict[str, str]:
 
 @asynccontextmanager
 async def _the_store_within(seconds: float) -> AsyncIterator[None]:
-    """503 if the store is away: Holdfast insists for longer than whoever waits for an answer over HTTP."""
+    """503 if the store does not answer: Holdfast retries for longer than an HTTP client waits."""
     try:
         async with asyncio.timeout(seconds):
             yield

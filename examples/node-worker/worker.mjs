@@ -26,7 +26,7 @@ async function call(path, body, signal) {
 }
 async function keep(task_id, token, run) {
   for (let sent = performance.now(); !run.signal.aborted; ) {
-    const late = setTimeout(() => run.abort("lost"), sent + lease - performance.now()).unref(); // nobody has answered
+    const late = setTimeout(() => run.abort("lost"), sent + lease - performance.now()).unref(); // no answer in time
     sent = await sleep(lease / 3, null, { signal: run.signal }) ?? performance.now();
     const held = await call(`tasks/${task_id}/extend`, { token, lease: lease / 1000 }, run.signal);
     clearTimeout(late);

@@ -1,4 +1,4 @@
-"""The docs, every help text and the source use the words of `words.toml`, and coin none of their own."""
+"""The docs, every help text, the source, examples and deployments use the words of `words.toml`, and coin none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def over(found: dict[str, list[Finding]], table: str) -> str:
 
 
 def test_no_file_has_more_banned_words_than_it_is_allowed() -> None:
-    found = {of(path): words.in_source(path) for path in words.sources()}
+    found = {of(path): findings for path, findings in words.in_prose().items()}
     assert not (lines := over(found, PROSE)), lines
 
 
@@ -76,6 +76,25 @@ def test_findings_in_a_page_and_a_module_have_their_lines(tmp_path: Path) -> Non
     module = tmp_path / "module.py"
     module.write_text('"""Mends it."""\n\nTICK = "tick"\n# a twin\nraise ValueError(f"{TICK}: the usual way")\n')
     assert [(found.line, found.word) for found in words.in_source(module)] == [(1, "Mends"), (4, "twin"), (5, "usual")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("a.sql", "SELECT twin -- a twin\n-- somebody\n", [1, 2]),
+        ("a.lua", "local twin = 1\n-- nobody\n", [2]),
+        ("alerts.yml", "summary: Nobody\n# the upkeep\n", [1, 2]),
+    ],
+)
+def test_findings_in_other_files_have_their_lines(name: str, text: str, lines: list[int], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert [found.line for found in words.in_other(tmp_path / name)] == lines
+
+
+def test_lanes_are_words_of_postgresql_only() -> None:
+    schema = words.SOURCE / "stores" / "postgres" / "sql" / "schema.sql"
+    assert "lane" in schema.read_text(encoding="utf-8")
+    assert words.in_other(schema) == []
 
 
 def test_coined_words_in_public_names_are_found(tmp_path: Path) -> None:

@@ -28,6 +28,26 @@ PAGES: Final = [
     ROOT / "CHANGELOG.md",
     *(page for folder in ("docs", "examples", "deploy") for page in sorted((ROOT / folder).rglob("*.md"))),
 ]
+#: Code that is read and copied, or run by people who work on Holdfast; its names are its own.
+PROGRAMS: Final = [
+    *(path for folder in ("examples", "chaos", "scripts", "docs") for path in sorted((ROOT / folder).rglob("*.py"))),
+    *(ROOT / "scripts" / name for name in ("compare", "house", "picture", "share")),
+]
+_TEXTS: Final = frozenset({"Dockerfile", ".json", ".mjs", ".service", ".sh", ".yaml", ".yml"})
+#: Files that are no Python: those of users are checked whole, since they see every text in them.
+OTHERS: Final = [
+    *(
+        path
+        for folder in ("deploy", "examples")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if {path.name, path.suffix} & _TEXTS
+    ),
+    *(path for suffix in ("sql", "lua") for path in sorted(SOURCE.rglob(f"*.{suffix}"))),
+    ROOT / "Makefile",
+    ROOT / "scripts" / "ensure-services",
+]
+#: Tables and columns of PostgreSQL, which docs/internals.md explains.
+SCHEMA_WORDS: Final = frozenset({"lane", "lanes", "floor", "floors"})
 #: The tables of `words.toml` that the command writes.
 PROSE, NAMES = "prose", "names"
 _MARK: Final = "\n[prose]\n"
@@ -96,6 +116,22 @@ def in_source(path: Path) -> list[Finding]:
     return sorted(findings)
 
 
+def in_other(path: Path) -> list[Finding]:
+    """The findings in a file that is no Python: in its comments if it is SQL or Lua, else in all of its text."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix in {".sql", ".lua"}:
+        text = "\n".join(line.partition("--")[2] for line in text.split("\n"))
+    findings = in_text(text)
+    if path.is_relative_to(SOURCE / "stores" / "postgres"):
+        return [found for found in findings if found.word.lower() not in SCHEMA_WORDS]
+    return list(findings)
+
+
+def in_prose() -> dict[Path, list[Finding]]:
+    """The findings in each file that is no page."""
+    return {path: in_source(path) for path in [*sources(), *PROGRAMS]} | {path: in_other(path) for path in OTHERS}
+
+
 def in_help() -> dict[str, list[Finding]]:
     """The findings in each `--help`."""
     return {path: list(in_text(text)) for path, text in _helps("holdfast", command_line, None)}
@@ -103,15 +139,15 @@ def in_help() -> dict[str, list[Finding]]:
 
 def in_names(path: Path, root: Path = SOURCE) -> list[Finding]:
     """The words of our own in the public names of a module that the glossary does not explain."""
-    coined = set(_CONTENT["coined"]["words"]) - glossary()
     names = [(1, part) for part in path.relative_to(root).with_suffix("").parts if not part.startswith("_")]
     names += _public_names(ast.parse(path.read_text(encoding="utf-8")))
-    return [
-        Finding(line, name, f"another word than {word!r}")
-        for line, name in names
-        for word in _words(name)
-        if word in coined
-    ]
+    return [Finding(line, name, f"another word than {word!r}") for line, name in names for word in coined_in(name)]
+
+
+def coined_in(name: str) -> list[str]:
+    """The words of our own in a name that the glossary does not explain."""
+    coined = set(_CONTENT["coined"]["words"]) - glossary()
+    return [word for word in _words(name) if word in coined]
 
 
 def glossary() -> set[str]:
@@ -128,7 +164,7 @@ def sources() -> list[Path]:
 
 def counted() -> dict[str, dict[str, int]]:
     """The number of findings by table and file, without files that have none."""
-    prose = {path: len(in_source(path)) for path in sources()}
+    prose = {path: len(findings) for path, findings in in_prose().items()}
     names = {path: len(in_names(path)) for path in sources()}
     return {PROSE: _by_name(prose), NAMES: _by_name(names)}
 

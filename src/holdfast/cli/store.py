@@ -122,5 +122,5 @@ def list_partitions(url: str, as_json: bool) -> None:
 
 
 def _cells(row: PartitionRow) -> list[object]:
-    owner = f"does not answer: {row.error}" if row.error else row.owner or "nobody"
+    owner = f"does not answer: {row.error}" if row.error else row.owner or "-"
     return [row.partition, row.server, owner, row.epoch, row.depth]

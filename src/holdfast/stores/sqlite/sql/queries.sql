@@ -9,7 +9,7 @@ FROM tasks t {hint} JOIN envelopes e USING (seq)
 WHERE {conditions}
 
 -- name: step_back
--- Where a step of a search ends that looks at so many tasks and one.
+-- Where a step of a search ends that reads this many tasks and one.
 SELECT seq FROM tasks WHERE seq < ? ORDER BY seq DESC LIMIT 1 OFFSET ?
 
 -- name: count_few
