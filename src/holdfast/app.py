@@ -196,7 +196,7 @@ class Holdfast(Declares, Hooks):
     def _know(self, task_type: TaskType[..., Any]) -> TaskType[..., Any]:
         if task_type.name in self._task_types:
             raise BadName(f"task type {task_type.name!r} is declared twice in this app: give one of them another name=")
-        self._check_surroundings(task_type.name, is_async=task_type.is_async)
+        self._check_middleware(task_type.name, is_async=task_type.is_async)
         self._task_types[task_type.name] = task_type
         return task_type
 

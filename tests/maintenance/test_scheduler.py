@@ -82,7 +82,7 @@ def test_occurrences_that_nobody_made_in_time(harness: StoreHarness, missed: str
 def test_many_missed_occurrences_are_made_in_several_calls(
     harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "_TICKS_AT_ONCE", 2)
+    monkeypatch.setattr(scheduler, "_OCCURRENCES_AT_ONCE", 2)
 
     async def case(rig: Rig) -> None:
         await rig.put(every="1m", missed="all")

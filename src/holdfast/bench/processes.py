@@ -14,7 +14,7 @@ from holdfast.bench.tasks import REFERENCE
 from holdfast.errors import StoreUnavailable
 
 _STOP_S = 30
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_CPU_HZ = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class MeasuredProcess:
@@ -36,7 +36,7 @@ class MeasuredProcess:
     def cpu_seconds(self) -> float:
         """Processor time used so far by all of its processes."""
         family = set(self.pids())
-        return sum(int(fields[11]) + int(fields[12]) for pid, fields in _processes() if pid in family) / _TICKS
+        return sum(int(fields[11]) + int(fields[12]) for pid, fields in _processes() if pid in family) / _CPU_HZ
 
     def memory_mb(self) -> float:
         """Resident memory of all of its processes; what they share counts once for each."""

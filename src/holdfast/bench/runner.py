@@ -17,8 +17,8 @@ from holdfast.bench.scenarios import (
     held_snapshot,
     latency,
     priorities,
-    strangers,
     through_server,
+    unknown_types,
 )
 from holdfast.bench.setting import Setting
 from holdfast.bench.targets import with_targets
@@ -51,7 +51,7 @@ async def run(setting: Setting, *, full: bool, tell: Tell) -> Report:
     tell(f"high-priority tasks beside {setting.sizes.low:,} low ones")
     figures += await priorities.measure(setting)
     tell("tasks behind those of a type that no worker knows")
-    figures += await strangers.measure(setting)
+    figures += await unknown_types.measure(setting)
     return _report(setting, figures, full=full)
 
 

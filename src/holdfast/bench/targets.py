@@ -14,7 +14,7 @@ _EVERYWHERE: Final = {
     "pickup_p99": at_most(10),
     "priority_aged_p99": at_most(100),
     "priority_strict_p99": at_most(100),
-    "strangers_share": at_least(80),
+    "unknown_types_share": at_least(80),
     "due_earliest": at_least(0),
     "due_p99": at_most(250),
     "drain_large_share": at_least(80),

@@ -89,14 +89,14 @@ def show_worker(worker: str, url: str, as_json: bool) -> None:
 @workers.command("concurrency")
 @click.argument("names", nargs=-1, metavar="[WORKER]...")
 @click.argument("number", type=click.IntRange(1, MAX_CONCURRENCY), metavar="N")
-@click.option("--all", "everybody", is_flag=True, help="Select all running workers.")
+@click.option("--all", "every", is_flag=True, help="Select all running workers.")
 @store_options
-def concurrency(names: tuple[str, ...], number: int, everybody: bool, url: str, as_json: bool) -> None:
+def concurrency(names: tuple[str, ...], number: int, every: bool, url: str, as_json: bool) -> None:
     """Change how many tasks workers run at once in each process.
 
     It takes effect at the next heartbeat, within a third of a lease. Running tasks beyond N continue.
     """
-    if everybody == bool(names):
+    if every == bool(names):
         raise click.UsageError("name the workers, or write --all")
     ordered = with_store(url, lambda store: admin.set_concurrency(store, names, number), must_exist=True)
     if as_json:
@@ -109,28 +109,28 @@ def concurrency(names: tuple[str, ...], number: int, everybody: bool, url: str, 
 
 
 def _all_option(text: str) -> Callable[[Any], Any]:
-    return click.option("--all", "everybody", is_flag=True, help=text)
+    return click.option("--all", "every", is_flag=True, help=text)
 
 
 @workers.command("drain")
 @click.argument("names", nargs=-1, metavar="[WORKER]...")
 @_all_option("Select all running workers.")
 @store_options
-def drain(names: tuple[str, ...], everybody: bool, url: str, as_json: bool) -> None:
+def drain(names: tuple[str, ...], every: bool, url: str, as_json: bool) -> None:
     """Let workers claim no more tasks; running tasks continue, and the workers stay.
 
     It takes effect at the next heartbeat, within a third of a lease. `holdfast workers resume` undoes it.
     """
-    _order(names, everybody, url, as_json, "drain", "claims no more tasks from its next heartbeat")
+    _order(names, every, url, as_json, "drain", "claims no more tasks from its next heartbeat")
 
 
 @workers.command("resume")
 @click.argument("names", nargs=-1, metavar="[WORKER]...")
 @_all_option("Select all running workers.")
 @store_options
-def resume(names: tuple[str, ...], everybody: bool, url: str, as_json: bool) -> None:
+def resume(names: tuple[str, ...], every: bool, url: str, as_json: bool) -> None:
     """Let drained workers claim tasks again."""
-    _order(names, everybody, url, as_json, "run", "claims tasks again from its next heartbeat")
+    _order(names, every, url, as_json, "run", "claims tasks again from its next heartbeat")
 
 
 @workers.command("stop")
@@ -138,20 +138,20 @@ def resume(names: tuple[str, ...], everybody: bool, url: str, as_json: bool) -> 
 @_all_option("Select all running workers.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
 @store_options
-def stop(names: tuple[str, ...], everybody: bool, yes: bool, url: str, as_json: bool) -> None:
+def stop(names: tuple[str, ...], every: bool, yes: bool, url: str, as_json: bool) -> None:
     """Shut workers down gracefully, as SIGTERM does.
 
     It takes effect at the next heartbeat, within a third of a lease. A process manager may start them again.
     """
-    if everybody and not yes and not (can_ask() and click.confirm("Stop all running workers?", err=True)):
+    if every and not yes and not (can_ask() and click.confirm("Stop all running workers?", err=True)):
         raise click.UsageError("nothing was changed: stop --all needs a confirmation, or --yes")
-    _order(names, everybody, url, as_json, "stop", "stops from its next heartbeat on")
+    _order(names, every, url, as_json, "stop", "stops from its next heartbeat on")
 
 
 def _order(
-    names: tuple[str, ...], everybody: bool, url: str, as_json: bool, mode: Literal["run", "drain", "stop"], said: str
+    names: tuple[str, ...], every: bool, url: str, as_json: bool, mode: Literal["run", "drain", "stop"], said: str
 ) -> None:
-    if everybody == bool(names):
+    if every == bool(names):
         raise click.UsageError("name the workers, or write --all")
     ordered = with_store(url, lambda store: admin.set_mode(store, names, mode), must_exist=True)
     if as_json:

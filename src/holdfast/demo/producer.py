@@ -18,7 +18,7 @@ from holdfast.demo import mix
 from holdfast.demo.mix import Call
 from holdfast.stores.contract import MAX_BATCH, Placement, Store
 
-_TICK_SECONDS = 0.25
+_INTERVAL_SECONDS = 0.25
 _BEFORE_CANCEL_SECONDS = 1.5
 
 
@@ -52,7 +52,7 @@ class DemoProducer:
     async def _trickle(self) -> None:
         while True:
             await self.submit(mix.trickle(self._chance))
-            await asyncio.sleep(_TICK_SECONDS)
+            await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def _record(self, tasks: list[NewTask]) -> list[str]:
         """Records and counts; a cancellation waits until it is known what was recorded, or the sum would not add up."""

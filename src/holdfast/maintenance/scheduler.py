@@ -25,7 +25,7 @@ _BATCH = 1_000
 #: Schedules that are worked on at the same time.
 _AT_ONCE = 32
 #: Occurrences of one schedule that are enqueued in one call, which carries all their payloads.
-_TICKS_AT_ONCE = 100
+_OCCURRENCES_AT_ONCE = 100
 #: A schedule whose occurrences cannot be enqueued is tried each time, and logged once in this many tries.
 _LOOKS_PER_COMPLAINT = 60
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Scheduler:
         """Whether the schedule has moved on, by this or another process; its errors do not stop other schedules."""
         try:
             active = await self._is_active(schedule)
-            decision = decide(schedule, now_ms, active=active, limit=_TICKS_AT_ONCE)
+            decision = decide(schedule, now_ms, active=active, limit=_OCCURRENCES_AT_ONCE)
             if decision is not None:
                 await self._execute(store, schedule, decision, epoch)
         except (StaleEpoch, StoreUnavailable):

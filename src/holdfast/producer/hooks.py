@@ -83,11 +83,11 @@ class Hooks:
         if not skip_async:
             self._only_for_functions = self._only_for_functions or name
             for task_type in getattr(self, "_task_types", {}).values():
-                self._check_surroundings(task_type.name, is_async=task_type.is_async)
+                self._check_middleware(task_type.name, is_async=task_type.is_async)
         self.sync_middlewares = (*self.sync_middlewares, function)
         return function
 
-    def _check_surroundings(self, type_name: str, *, is_async: bool) -> None:
+    def _check_middleware(self, type_name: str, *, is_async: bool) -> None:
         """Refuses an `async def` task that a sync middleware would have to surround."""
         if is_async and self._only_for_functions is not None:
             raise BadOption(

@@ -37,7 +37,7 @@ _NO_LONGER_GOOD: Final = problems.UNAUTHORIZED.problem("this token was revoked o
 log = logging.getLogger("holdfast.server")
 
 #: Shortest interval of reads, however many requests wait.
-_TICK_SECONDS: Final = 0.02
+_PAUSE_SECONDS: Final = 0.02
 #: The interval of one task grows with the time that it is waited for.
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 _GROWTH: Final = 1.5
@@ -107,7 +107,7 @@ class _Watched:
 
     def __init__(self) -> None:
         self.ends: set[_End] = set()
-        self.pause = _TICK_SECONDS
+        self.pause = _PAUSE_SECONDS
         self.due_at = 0.0
         self.size_bytes = 0
 
@@ -166,7 +166,7 @@ class Results:
         now = asyncio.get_running_loop().time
         try:
             while self._watched:
-                await asyncio.sleep(_TICK_SECONDS)
+                await asyncio.sleep(_PAUSE_SECONDS)
                 due = [task_id for task_id, watched in self._watched.items() if watched.due_at <= now()]
                 await self._read(due)
                 for watched in filter(None, map(self._watched.get, due)):

@@ -126,7 +126,7 @@ class Failures:
         if isinstance(error, NoStandbys):
             return f"{at}: no synchronous standby, without which durability=strict writes nothing; start one"
         if isinstance(error, NoPrimary):
-            return "; ".join(self._at_the_door(address, reason) for address, reason in error.reasons)
+            return "; ".join(self._connect_error(address, reason) for address, reason in error.reasons)
         if isinstance(error, TimeoutError):
             return f"{at}: no answer"
         code = getattr(error, "sqlstate", None)
@@ -166,7 +166,7 @@ class Failures:
         too_old = isinstance(error.reasons[0][1], TooOld)
         return (StoreError if too_old else BadUrl)(f"{self._url}: {advices[0]}")
 
-    def _at_the_door(self, address: Address, reason: BaseException) -> str:
+    def _connect_error(self, address: Address, reason: BaseException) -> str:
         advice = mistake(self._settings.login, reason)
         return f"{address}: {advice}" if advice else trouble(address, reason)
 

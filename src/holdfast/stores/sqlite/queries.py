@@ -85,12 +85,12 @@ def _look_step_by_step(transaction: Transaction, query: Query, most: int) -> tup
         return _newest(transaction, _BY_NUMBER, ["t.seq < ?"], [below], most), None
     rows: list[Any] = []
     for _ in range(STEPS):
-        floor = transaction.value("step_back", (below, STEP_TASKS - 1))
+        lowest = transaction.value("step_back", (below, STEP_TASKS - 1))
         steps = ["t.seq < ?", "t.seq >= ?", *conditions]
-        rows += _newest(transaction, _BY_NUMBER, steps, [below, floor or 0, *bindings], most - len(rows))
-        if floor is None or len(rows) == most:
+        rows += _newest(transaction, _BY_NUMBER, steps, [below, lowest or 0, *bindings], most - len(rows))
+        if lowest is None or len(rows) == most:
             return rows, None
-        below = floor
+        below = lowest
     return rows, below
 
 

@@ -175,14 +175,14 @@ class WorkerClaims:
 
 
 async def _reached(call: Callable[[], Awaitable[object]]) -> None:
-    """Repeats the first call to a store until that answers: where all starts at once, it may be up later than this."""
-    backoff, patience = Backoff(base_ms=500, cap_ms=10_000), asyncio.get_running_loop().time() + STORE_WAIT_S
+    """Retries the first call until the store answers: it may have been started together with this worker."""
+    backoff, deadline = Backoff(base_ms=500, cap_ms=10_000), asyncio.get_running_loop().time() + STORE_WAIT_S
     while True:
         try:
             await call()
         except HoldfastError as error:
             pause_s = backoff.next_s()
-            left_s = patience - asyncio.get_running_loop().time()
+            left_s = deadline - asyncio.get_running_loop().time()
             if not error.retryable or left_s < pause_s:
                 raise
             left = format_ms(1000 * round(left_s))

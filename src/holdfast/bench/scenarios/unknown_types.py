@@ -10,7 +10,7 @@ from holdfast.bench.scenarios.bare_loop import reserve_and_ack
 from holdfast.bench.setting import Setting
 from holdfast.stores.contract import Store
 
-_STRANGERS = 10_000
+_WAITING = 10_000
 _KNOWN = 10_000
 _BATCH = 100
 _RUNS = 3
@@ -19,16 +19,16 @@ _UNKNOWN = "bench.unknown"
 
 async def measure(setting: Setting) -> list[Figure]:
     """The rate of reserve + ack behind many tasks that are not asked for, against that without them."""
-    scenario = "strangers"
+    scenario = "unknown_types"
     async with setting.store(scenario) as store:
         alone = await _rate(store, setting.queue(f"{scenario}-none"))
         behind = setting.queue(scenario)
-        await fill(store, behind, _STRANGERS, new_ids(), task_type=_UNKNOWN)
+        await fill(store, behind, _WAITING, new_ids(), task_type=_UNKNOWN)
         beside = await _rate(store, behind)
-    title = f"behind {_STRANGERS:,} of a type that no worker knows"
+    title = f"behind {_WAITING:,} of a type that no worker knows"
     return [
-        Figure("strangers", f"reserve + ack {title}", beside, "tasks/s"),
-        Figure("strangers_share", "against none of them", 100 * beside / alone, "%"),
+        Figure("unknown_types", f"reserve + ack {title}", beside, "tasks/s"),
+        Figure("unknown_types_share", "against none of them", 100 * beside / alone, "%"),
     ]
 
 
