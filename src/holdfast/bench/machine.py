@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.version import __version__
 
-_PACKAGES = ("apsw", "httptools", "msgspec", "uvloop")
+_PACKAGES = ("apsw", "h11", "msgspec", "starlette", "uvicorn", "uvloop")
 
 
 def machine(directory: Path) -> dict[str, str | int]:
