@@ -31,6 +31,10 @@ MAX_BATCH: Final = 1_000
 MAX_RESERVE_BYTES: Final = 4 * 1024 * 1024
 #: The largest page of documents, by the sum of their values; a page has at least one document.
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+#: The largest page of tasks.
+MAX_PAGE: Final = 1_000
+#: The record of a worker that has not announced itself for this long is deleted.
+SILENT_WORKER_MS: Final = 86_400_000
 #: From a queue and a request_id (or None) to the partition that the id of a new task must carry.
 Placement = Callable[[str, str | None], int]
 

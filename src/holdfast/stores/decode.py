@@ -1,4 +1,4 @@
-"""Decodes what every store keeps of a task as JSON: its policy, its headers, the errors of its attempts.
+"""Decodes what every store keeps of a task as JSON (policy, headers, errors of attempts), and numbers in cursors.
 
 A record may have been written by another version of Holdfast, or by hand. One that cannot be decoded costs its own task
 only: that task is shown with defaults, and becomes a dead letter at its next claim.
@@ -14,12 +14,15 @@ from holdfast.core import lifecycle
 from holdfast.core.lifecycle import Change
 from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
 from holdfast.core.task import Failure
+from holdfast.errors import BadOption
 
 #: What decoding one record may raise: msgspec refuses what is nested about 1,000 levels deep with a RecursionError.
 Unreadable: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _policy_decoder: Final = msgspec.json.Decoder(RunPolicy)
 _headers_decoder: Final = msgspec.json.Decoder(dict[str, str])
 _failure_decoder: Final = msgspec.json.Decoder(Failure)
+#: All numbers of up to this many digits fit into 64 bits.
+_CURSOR_DIGITS: Final = 18
 
 
 def policy_of(text: str | bytes | None) -> RunPolicy:
@@ -60,3 +63,15 @@ def bury_unreadable(task_id: str, token: str, error: Exception) -> Change:
     """The change that makes a claimed task that this version of Holdfast cannot decode a dead letter."""
     failure = Failure("UnreadableTask", f"its policy or headers cannot be read: {error}")
     return lifecycle.fail(task_id, token, failure, attempt=1, policy=DEFAULT_POLICY, retryable=False, random_unit=0.0)
+
+
+def number_in(cursor: str) -> int:
+    """The number that a cursor is; `BadOption` if it is none."""
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= _CURSOR_DIGITS):
+        raise bad_cursor(cursor)
+    return int(cursor)
+
+
+def bad_cursor(cursor: str) -> BadOption:
+    """The error for a cursor that no page ended with."""
+    return BadOption(f"invalid cursor {cursor[:40]!r}; pass the one returned with the previous page")

@@ -15,6 +15,7 @@ from holdfast.stores.contract import (
     DocumentResult,
     DocumentWrite,
 )
+from holdfast.stores.decode import number_in
 from holdfast.stores.decorate import SinglePartition, stale_map
 from holdfast.stores.documents import DISCARD, QUEUE, discard_document, queue_settings_of
 from holdfast.stores.postgres import answers
@@ -63,7 +64,9 @@ class Documents(SinglePartition):
     async def _discards(self, names: Sequence[str] | None, cursor: str | None, most: int) -> DocumentPage:
         """Records of discarded tasks, the newest first; the cursor is the number of the last one."""
         ids = None if names is None else uuids([known_id(name) for name in names])
-        rows = await self._call("get_discards", self._call.now(), ids, _number(cursor), most, MAX_PAGE_BYTES)
+        rows = await self._call(
+            "get_discards", self._call.now(), ids, None if cursor is None else number_in(cursor), most, MAX_PAGE_BYTES
+        )
         found = [row for row in rows if row[5] is not None]
         more = rows[-1][1] is not None and rows[-1][5] is None
         documents = [discard_document(answers.discard(row)) for row in found]
@@ -101,11 +104,3 @@ class Documents(SinglePartition):
         if write.kind == QUEUE and not queue_settings_of(found).paused:
             wakeups.add(write.name)
         self._database.notify(wakeups)
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise BadOption(f"invalid cursor {cursor[:40]!r}; pass the one returned with the previous page")
-    return int(cursor)

@@ -11,9 +11,11 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.core.ids import check_task_id
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.task import FINAL_STATES, Enqueued, Extension, Hold, NewTask, Task
-from holdfast.errors import BadOption, UnknownTask
+from holdfast.errors import UnknownTask
 from holdfast.stores.capabilities import Capabilities
 from holdfast.stores.contract import (
+    MAX_PAGE,
+    SILENT_WORKER_MS,
     Expired,
     Finding,
     Leadership,
@@ -27,6 +29,7 @@ from holdfast.stores.contract import (
     WorkerOrders,
     WorkerRecord,
 )
+from holdfast.stores.decode import bad_cursor
 from holdfast.stores.documents import orders_of
 from holdfast.stores.postgres import answers, doctor
 from holdfast.stores.postgres.arguments import batch, hold_columns, known_id
@@ -40,8 +43,6 @@ from holdfast.stores.postgres.within import PostgresWithin
 if TYPE_CHECKING:
     from holdfast.stores.postgres.calls import Database
 
-_SILENT_WORKER_MS: Final = 86_400_000
-_MAX_PAGE: Final = 1_000
 #: After this long a search gives the page as far as it is, and the cursor to go on from.
 _SEARCH_MS: Final = 2_000
 #: The maintenance leader updates the cursors and the tally about this often.
@@ -146,7 +147,7 @@ class PostgresStore(Documents):
 
     async def find(self, query: Query) -> Page:
         """Tasks that match, newest first: in the order of their ids."""
-        limit = max(1, min(query.limit, _MAX_PAGE))
+        limit = max(1, min(query.limit, MAX_PAGE))
         ids, cursor = await self._search(query, limit)
         tasks = {row[0]: answers.task(row, with_history=False) for row in await self._rows_of(ids)}
         # One that moved on meanwhile is shown as it is now; one that was deleted is left out.
@@ -212,7 +213,7 @@ class PostgresStore(Documents):
             [state.value for state in states],
             retention.keep,
             retention.discards_ms,
-            _SILENT_WORKER_MS,
+            SILENT_WORKER_MS,
             limit,
         )
         answers.check_epoch(epoch, current)
@@ -249,4 +250,4 @@ def _position(cursor: str | None) -> str | None:
     try:
         return None if cursor is None else check_task_id(cursor)
     except UnknownTask:
-        raise BadOption(f"invalid cursor {str(cursor)[:40]!r}; pass the one returned with the previous page") from None
+        raise bad_cursor(str(cursor)) from None

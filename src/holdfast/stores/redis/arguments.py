@@ -11,7 +11,6 @@ import msgspec
 from holdfast.core.lifecycle import Change
 from holdfast.core.retry import DEAD_LETTER_TTL_MS, DEFAULT_POLICY, RESULT_TTL_MS
 from holdfast.core.task import Hold, NewTask
-from holdfast.errors import BadOption
 from holdfast.stores.contract import DocumentWrite, Query, Reserve, WorkerRecord
 from holdfast.stores.redis.connection import Word
 
@@ -107,15 +106,6 @@ def query(wanted: Query) -> bytes:
     """What is looked for."""
     states = None if wanted.states is None else sorted(state.value for state in wanted.states)
     return _pack((states, wanted.queue, wanted.type, wanted.worker_id, wanted.error_type))
-
-
-def number_in(cursor: str | None) -> str:
-    """The number in a cursor; nothing without one."""
-    if cursor is None:
-        return ""
-    if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 18:
-        raise BadOption(f"invalid cursor {cursor[:40]!r}; pass the one returned with the previous page")
-    return cursor
 
 
 def holds(holds: Sequence[Hold]) -> tuple[bytes, ...]:

@@ -10,6 +10,8 @@ from holdfast.core.task import FINAL_STATES, Extension, Hold, Task
 from holdfast.errors import DurabilityUnknown
 from holdfast.stores.contract import (
     MAX_BATCH,
+    MAX_PAGE,
+    SILENT_WORKER_MS,
     DocumentPage,
     DocumentResult,
     DocumentWrite,
@@ -26,6 +28,7 @@ from holdfast.stores.contract import (
     WorkerOrders,
     WorkerRecord,
 )
+from holdfast.stores.decode import number_in
 from holdfast.stores.documents import DISCARD, ORDERS, QUEUE, discard_of, orders_of
 from holdfast.stores.redis import arguments, doctor, replies
 from holdfast.stores.redis.connection import Word
@@ -33,8 +36,6 @@ from holdfast.stores.redis.enqueue import MAX_TASKS, EnqueuePartition, chunks, u
 from holdfast.stores.redis.keys import wakeup_key
 
 #: A worker that has been silent for this long after its time is taken off the list.
-_SILENT_WORKER_MS: Final = 86_400_000
-_MAX_PAGE: Final = 1_000
 #: Tasks that one `find` looks at; its page ends there, with a cursor.
 _MAX_LOOKED_AT: Final = 10_000
 _FINAL_STATES: Final = tuple(sorted(state.value for state in FINAL_STATES))
@@ -97,10 +98,10 @@ class RedisStore(EnqueuePartition):
 
     async def find(self, query: Query) -> Page:
         """Tasks that match, newest first; walks in short stretches, and ends the page when it has seen many tasks."""
-        limit = max(1, min(query.limit, _MAX_PAGE))
+        limit = max(1, min(query.limit, MAX_PAGE))
         packed = arguments.query(query)
         found: dict[str, str] = {}  # the numbers of arrival by id
-        before, looked_at = arguments.number_in(query.cursor), 0
+        before, looked_at = "" if query.cursor is None else str(number_in(query.cursor)), 0
         while True:
             go_on, looked, *rows = await self._call("find", limit - len(found), before, packed)
             found |= {task_id.decode(): number.decode() for task_id, number in rows}
@@ -142,7 +143,7 @@ class RedisStore(EnqueuePartition):
         if due_within_ms is not None:
             place = ("due", due_within_ms, 0)
         elif cursor is not None:
-            place = ("after", arguments.number_in(cursor) if kind == DISCARD else cursor)
+            place = ("after", str(number_in(cursor)) if kind == DISCARD else cursor)
         while True:
             now_ms, more, last, *rows = await self._call("documents", kind, limit, *place)
             if rows or not more:
@@ -217,7 +218,7 @@ class RedisStore(EnqueuePartition):
 
     async def prune(self, epoch: int, retention: Retention, limit: int = 1_000) -> int:
         """Deletes finished tasks whose time is over, and expired documents."""
-        ages = (retention.discards_ms, _SILENT_WORKER_MS, retention.nearly_full_ms)
+        ages = (retention.discards_ms, SILENT_WORKER_MS, retention.nearly_full_ms)
         pruned = 0
         while True:
             wanted = min(MAX_TASKS, limit - pruned)

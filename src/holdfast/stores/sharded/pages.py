@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.task import Task
-from holdfast.errors import BadOption
 from holdfast.stores.contract import MAX_BATCH, MAX_PAGE_BYTES, Document, DocumentPage, Page, Query
+from holdfast.stores.decode import bad_cursor
 from holdfast.stores.sharded.router import Router
 
 #: Where the next page begins in one partition: None for its start, False when it has no more.
@@ -68,16 +68,12 @@ def _read(cursor: str | None, partitions: int) -> list[Place]:
     except (ValueError, msgspec.DecodeError):
         places = []
     if len(places) != partitions or True in places:
-        raise _bad_cursor(cursor)
+        raise bad_cursor(cursor)
     return list(places)
 
 
 def _write(places: Sequence[Place]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(places)).decode()
-
-
-def _bad_cursor(cursor: str) -> BadOption:
-    return BadOption(f"invalid cursor {cursor[:40]!r}; pass the one returned with the previous page")
 
 
 # -- documents -----------------------------------------------------------------------------------------------
@@ -176,7 +172,7 @@ def _read_marks(cursor: str | None, partitions: int) -> list[_Mark]:
     except (ValueError, msgspec.DecodeError):
         marks = []
     if len(marks) != partitions:
-        raise _bad_cursor(cursor)
+        raise bad_cursor(cursor)
     return marks
 
 

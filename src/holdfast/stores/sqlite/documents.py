@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.task import Hold
-from holdfast.errors import BadOption
 from holdfast.stores.contract import (
     MAINTENANCE_WAKEUP,
     MAX_BATCH,
@@ -19,7 +18,7 @@ from holdfast.stores.contract import (
     DocumentWrite,
     WorkerOrders,
 )
-from holdfast.stores.decode import failure_of
+from holdfast.stores.decode import bad_cursor, failure_of
 from holdfast.stores.decorate import stale_map
 from holdfast.stores.documents import (
     DISCARD,
@@ -94,7 +93,7 @@ def _position(cursor: str | None) -> tuple[int, int]:
         return _NEWEST
     written_at_ms, _, number = cursor.partition(".")
     if not (cursor.isascii() and written_at_ms.isdecimal() and number.isdecimal() and len(cursor) <= 40):
-        raise BadOption(f"invalid cursor {cursor[:40]!r}; pass the one returned with the previous page")
+        raise bad_cursor(cursor)
     return int(written_at_ms), int(number)
 
 

@@ -7,7 +7,15 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.task import FINAL_STATES, ExpiredClaim, State
-from holdfast.stores.contract import MAX_BATCH, Leadership, Promoted, Retention, WorkerOrders, WorkerRecord
+from holdfast.stores.contract import (
+    MAX_BATCH,
+    SILENT_WORKER_MS,
+    Leadership,
+    Promoted,
+    Retention,
+    WorkerOrders,
+    WorkerRecord,
+)
 from holdfast.stores.decode import shown_policy
 from holdfast.stores.documents import ORDERS
 from holdfast.stores.sqlite import documents
@@ -15,7 +23,6 @@ from holdfast.stores.sqlite.settlements import delete
 from holdfast.stores.sqlite.transaction import Transaction
 
 #: A worker that went silent is shown as such for a day.
-_SILENT_WORKER_MS = 86_400_000
 #: The most pages of deadlines without a meaning that are cleared away at once: writers wait meanwhile.
 _DEADLINE_PAGES = 20
 #: On a full disk each pruning is small: what it writes must fit into the room that is left for it.
@@ -85,7 +92,7 @@ def prune(transaction: Transaction, epoch: int, retention: Retention, limit: int
     seqs = seqs or _surplus(transaction, retention.keep, limit)
     delete(transaction, seqs)
     transaction.run("prune_discards", {"before": now_ms - retention.discards_ms, "limit": limit})
-    transaction.run("prune_workers", {"before": now_ms - _SILENT_WORKER_MS})
+    transaction.run("prune_workers", {"before": now_ms - SILENT_WORKER_MS})
     transaction.run("prune_orders")
     return len(seqs) + documents.prune(transaction, limit - len(seqs))
 

@@ -10,9 +10,9 @@ import msgspec
 from holdfast.core.ids import check_task_id
 from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import FINAL_STATES, HISTORY_LIMIT, Attempt, State, Task
-from holdfast.errors import BadOption, UnknownTask
-from holdfast.stores.contract import Page, Query, QueueCounts
-from holdfast.stores.decode import failure_of, shown_headers, shown_policy
+from holdfast.errors import UnknownTask
+from holdfast.stores.contract import MAX_PAGE, Page, Query, QueueCounts
+from holdfast.stores.decode import failure_of, number_in, shown_headers, shown_policy
 from holdfast.stores.sqlite.transaction import SQL, Transaction
 from holdfast.stores.sqltext import render
 
@@ -21,7 +21,6 @@ _COMMON = frozenset({State.READY, State.SUCCEEDED, State.SCHEDULED, State.BLOCKE
 #: Above every number of a task.
 _NEWEST: Final = 2**63 - 1
 _TASK_FIELDS = Task.__struct_fields__[:17]
-MAX_PAGE = 1_000
 #: A search looks at this many tasks at a time, so often at most; then its page ends early.
 STEP_TASKS: Final = 5_000
 STEPS: Final = 20
@@ -73,14 +72,14 @@ def _look_in_index(transaction: Transaction, query: Query, most: int) -> tuple[l
     conditions, bindings = _conditions(query)
     if query.cursor is not None:
         conditions.append("t.seq < ?")
-        bindings.append(_position(query.cursor))
+        bindings.append(number_in(query.cursor))
     return _newest(transaction, hint, [*conditions, predicate], bindings, most), None
 
 
 def _look_step_by_step(transaction: Transaction, query: Query, most: int) -> tuple[list[Any], int | None]:
     """The tasks from the newest on, and how far the search has come if it has not come to the end."""
     conditions, bindings = _conditions(query)
-    below = _NEWEST if query.cursor is None else _position(query.cursor)
+    below = _NEWEST if query.cursor is None else number_in(query.cursor)
     if not conditions:
         return _newest(transaction, _BY_NUMBER, ["t.seq < ?"], [below], most), None
     rows: list[Any] = []
@@ -121,12 +120,6 @@ def _state_condition(states: Iterable[State]) -> str:
     """With literals, not parameters: only then does SQLite see that a partial index fits."""
     names = ", ".join(f"'{State(state).value}'" for state in sorted(states))
     return f"t.state IN ({names})"
-
-
-def _position(cursor: str) -> int:
-    if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 18:
-        raise BadOption(f"invalid cursor {cursor[:40]!r}; pass the one returned with the previous page")
-    return int(cursor)
 
 
 def _index(states: frozenset[State] | None) -> tuple[str, str]:
