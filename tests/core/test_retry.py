@@ -41,7 +41,7 @@ def test_without_a_draw_the_delay_doubles_up_to_the_cap(policy: RunPolicy, faile
         RunPolicy(base_ms=-5, cap_ms=-5),
     ],
 )
-def test_numbers_that_somebody_wrote_into_the_store_give_a_delay_that_it_can_keep(policy: RunPolicy) -> None:
+def test_numbers_that_others_wrote_into_the_store_give_a_delay_that_it_can_keep(policy: RunPolicy) -> None:
     assert 0 <= policy.delay_ms(2, 0.5) <= LONGEST_MS
 
 

@@ -47,7 +47,7 @@ class RunPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     def delay_ms(self, failed_attempts: int, random_unit: float) -> int:
         """How long to wait after this many failed attempts: min(base * 2^k, cap), less the jitter.
 
-        k counts from 0, so that the first wait is `base`. `random_unit` is drawn from [0, 1). Whatever numbers somebody
+        k counts from 0, so that the first wait is `base`. `random_unit` is drawn from [0, 1). Whatever numbers others
         wrote into the store, the answer is one that every store can add to its time.
         """
         doublings = min(max(failed_attempts - 1, 0), 62)
