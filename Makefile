@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What the demo needs, 10 packages; and what working on Holdfast needs.
+# What the demo needs, 11 packages; and what working on Holdfast needs.
 LIGHT := $(VENV)/.installed-light
 STAMP := $(VENV)/.installed
 PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt

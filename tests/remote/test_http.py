@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.stores.remote import http
 from holdfast.stores.remote.http import MAX_HEAD_BYTES, Answer, AnswerReader, BadAnswer, EndedEarly, request
 
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A:  b \r\n\r\nhello"
@@ -113,9 +114,10 @@ def test_an_answer_that_is_cut_off_is_none(data: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFF\r\nhello",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"5" * 2000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"5" * (MAX_HEAD_BYTES + 1),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"F" * 21 + b"\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * (MAX_HEAD_BYTES + 1),
     ],
     ids=lambda data: str(data[:60]),
@@ -125,11 +127,24 @@ def test_what_is_no_answer_is_refused(data: bytes) -> None:
         read(data)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFF", b"Content-Encoding: identity\r\n"],
+    ids=["chunked", "until end"],
+)
+def test_an_answer_of_unknown_length_is_bounded(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_BODY_BYTES", 8)
+    reader = AnswerReader()
+    assert reader.feed(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n12345678") is None
+    with pytest.raises(BadAnswer, match="an answer without end"):
+        reader.feed(b"9")
+
+
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_an_answer_or_refused(data: bytes, http: bool) -> None:
+def test_any_bytes_are_an_answer_or_refused(data: bytes, is_http: bool) -> None:
     reader = AnswerReader()
     try:
-        answer = reader.feed(b"HTTP/1.1 200 " + data if http else data) or reader.end()
+        answer = reader.feed(b"HTTP/1.1 200 " + data if is_http else data) or reader.end()
     except (BadAnswer, EndedEarly):
         return
     assert 100 <= answer.status <= 999

@@ -128,6 +128,11 @@ def cut_off(peer: Peer) -> None:
         (silent, StoreUnavailable, "no answer from 127.0.0.1:"),
         (cut_off, StoreUnavailable, "closed the connection"),
         (lambda peer: peer.send(b"SSH-2.0-OpenSSH\r\n"), BadUrl, "not a Holdfast server (no HTTP): fix the host, port"),
+        (
+            lambda peer: peer.send(b"HTTP/1.1 200 OK\r\nBearer CANARY\r\n\r\n"),
+            BadUrl,
+            "not a Holdfast server (malformed HTTP): fix the host, port",
+        ),
         (always(b"<html>", "404 Not Found"), BadUrl, "not a Holdfast server: fix the host, port"),
         (always(b"<html>"), StoreError, "the answer to counts is not one that this version knows"),
         (always(b'{"a": 1}'), StoreError, "the answer to counts is not one that this version knows"),
@@ -135,7 +140,7 @@ def cut_off(peer: Peer) -> None:
         (always(b"", "401 Unauthorized"), BadUrl, "the server refused this token: make one with"),
         (always(b"oops", "500 Internal Server Error"), StoreUnavailable, "the server answered with status 500"),
     ],
-    ids=["silent", "cut off", "ssh", "web server", "html", "other json", "redirect", "token", "broken"],
+    ids=["silent", "cut off", "ssh", "malformed", "web server", "html", "other json", "redirect", "token", "broken"],
 )
 def test_trouble_is_named_in_one_line(script: Script, error: type[HoldfastError], says: str) -> None:
     with scripted(script) as server, pytest.raises(error) as caught:

@@ -1,16 +1,19 @@
-"""HTTP/1.1 without any input or output: requests as bytes, and answers from bytes, within limits."""
+"""HTTP/1.1 without any input or output: requests as bytes, and answers from bytes, which h11 parses, within limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
-#: The status line and the headers of an answer, together.
+import h11
+
+#: The status line and the headers of an answer, together, unless a single read brings all of them.
 MAX_HEAD_BYTES: Final = 64 * 1024
 #: The largest batch of the largest payloads fits in twice.
 MAX_BODY_BYTES: Final = 1024 * 1024 * 1024
-_MAX_CHUNK_LINE_BYTES: Final = 1024
-_WITHOUT_BODY: Final = frozenset({204, 304})
+_PROTOCOL: Final = b"HTTP/1."
+#: h11 reads an answer as that to a request which it knows. All of ours are alike in what matters for this.
+_ANY_REQUEST: Final = h11.Request(method="POST", target="/", headers=[("host", "any")])
 
 
 class BadAnswer(Exception):
@@ -38,161 +41,89 @@ class Answer:
 
 def request(method: str, target: str, headers: bytes, body: bytes = b"") -> bytes:
     """A request; `headers` are whole lines that the caller has checked."""
+    # Not by h11: it would check the same lines for every request, which takes 20 µs where this takes 0.2.
     head = f"{method} {target} HTTP/1.1\r\n".encode("ascii")
     return b"%b%bcontent-length: %d\r\n\r\n%b" % (head, headers, len(body), body)
+
+
+def _connection() -> h11.Connection:
+    connection = h11.Connection(h11.CLIENT, MAX_HEAD_BYTES)
+    connection.send(_ANY_REQUEST)
+    return connection
 
 
 @dataclass(slots=True)
 class AnswerReader:
     """Takes bytes as they come, and gives the answer when it is complete; one reader for one answer."""
 
-    _buffer: bytearray = field(default_factory=bytearray)
+    _connection: h11.Connection = field(default_factory=_connection)
+    _beginning: bytes = b""
     _answer: Answer | None = None
-    _stage: Literal["head", "sized", "chunk_line", "chunk", "trailer", "until_end"] = "head"
-    _missing: int = 0
     _body: bytearray = field(default_factory=bytearray)
-    _nothing_came: bool = True
 
     def feed(self, data: bytes) -> Answer | None:
         """The answer if these were its last bytes."""
-        self._buffer += data
-        self._nothing_came = False
-        while True:
-            before = self._stage, len(self._buffer)
-            done = self._step()
-            if done:
-                return self._finished()
-            if (self._stage, len(self._buffer)) == before:
-                return None
+        if len(self._beginning) < len(_PROTOCOL):
+            self._check_beginning(data)
+        self._connection.receive_data(data)
+        try:
+            return self._read()
+        except h11.RemoteProtocolError:
+            # Its words repeat what came, at any length, and that may be the token.
+            raise BadAnswer("malformed HTTP") from None
 
     def end(self) -> Answer:
         """The answer if the end of the connection is also its own."""
-        if self._stage == "until_end":
-            return self._finished()
-        raise EndedEarly(self._nothing_came)
+        self._connection.receive_data(b"")
+        try:
+            answer = self._read()
+        except h11.RemoteProtocolError:
+            answer = None
+        if answer is None:
+            raise EndedEarly(nothing_came=not self._beginning)
+        return answer
 
-    def _step(self) -> bool:
-        """One step through the buffer; True at the end of the answer."""
-        if self._stage == "head":
-            return self._read_head()
-        if self._stage == "sized":
-            return self._take(self._missing)
-        if self._stage == "until_end":
-            self._take(len(self._buffer))
-            return False
-        if self._stage == "chunk":
-            return self._read_chunk()
-        return self._read_chunk_line() if self._stage == "chunk_line" else self._read_trailer()
-
-    def _finished(self) -> Answer:
-        if self._answer is None:
-            raise BadAnswer("no answer")
-        if self._buffer:
-            # Unexpected bytes: the next call on this connection must not take them for its answer.
-            self._answer.keeps = False
-        self._answer.body = bytes(self._body)
-        return self._answer
-
-    # -- the head -------------------------------------------------------------------------------------------
-
-    def _read_head(self) -> bool:
-        end = self._buffer.find(b"\r\n\r\n")
-        if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
-            raise BadAnswer("headers without end")
-        if not b"HTTP/1.".startswith(self._buffer[:7]):
+    def _check_beginning(self, data: bytes) -> None:
+        """h11 waits for an empty line, which other protocols may never send."""
+        self._beginning = (self._beginning + data)[: len(_PROTOCOL)]
+        if not _PROTOCOL.startswith(self._beginning):
             raise BadAnswer("no HTTP")
-        if end < 0:
-            return False
-        head = self._buffer[:end].decode("latin-1")
-        del self._buffer[: end + 4]
-        status_line, *lines = head.split("\r\n")
-        answer = Answer(_status(status_line), _headers(lines))
-        if answer.status < 200:
-            return False  # "100 Continue" and its like: the answer comes after it.
-        answer.keeps = status_line[7] == "1" and answer.headers.get("connection", "").lower() != "close"
-        self._answer = answer
-        return self._expect_body(answer)
 
-    def _expect_body(self, answer: Answer) -> bool:
-        coding, length = answer.headers.get("transfer-encoding"), answer.headers.get("content-length")
-        if answer.headers.get("content-encoding", "identity") != "identity":
+    def _read(self) -> Answer | None:
+        while True:
+            event = self._connection.next_event()
+            if isinstance(event, h11.Data):
+                self._take(event.data)
+            elif isinstance(event, h11.Response):
+                self._begin(event)
+            elif isinstance(event, h11.EndOfMessage):
+                return self._finished()
+            elif not isinstance(event, h11.InformationalResponse):  # the answer comes after "100 Continue" and its like
+                return None
+
+    def _begin(self, response: h11.Response) -> None:
+        headers: dict[str, str] = {}
+        for name, text in response.headers:
+            headers.setdefault(name.decode("ascii"), text.decode("latin-1"))
+        if headers.get("content-encoding", "identity") != "identity":
             raise BadAnswer("a compressed answer")
-        if answer.status in _WITHOUT_BODY:
-            return True
-        if coding is not None:
-            if coding.lower() != "chunked" or length is not None:
-                raise BadAnswer("an answer of unclear length")
-            self._stage = "chunk_line"
-        elif length is not None:
-            self._stage, self._missing = "sized", _length(length)
-        else:
-            self._stage, answer.keeps = "until_end", False
-        return False
-
-    # -- the body -------------------------------------------------------------------------------------------
-
-    def _take(self, size: int) -> bool:
-        """Moves up to `size` bytes into the body; True if all of them were there."""
-        if len(self._body) + size > MAX_BODY_BYTES:
-            raise BadAnswer("an answer without end")
-        taken = self._buffer[:size]
-        self._body += taken
-        del self._buffer[:size]
-        self._missing = size - len(taken)
-        return not self._missing
-
-    def _read_chunk_line(self) -> bool:
-        line = self._line()
-        if line is not None:
-            size = line.partition(b";")[0].strip()
-            if not size or size.strip(b"0123456789abcdefABCDEF"):
-                raise BadAnswer("a chunk without its size")
-            self._missing = int(size, 16)
-            self._stage = "chunk" if self._missing else "trailer"
-        return False
-
-    def _read_chunk(self) -> bool:
-        if self._take(self._missing) and len(self._buffer) >= 2:
-            if self._buffer[:2] != b"\r\n":
-                raise BadAnswer("a chunk that is longer than its size")
-            del self._buffer[:2]
-            self._stage = "chunk_line"
-        return False
-
-    def _read_trailer(self) -> bool:
-        return self._line() == b""
-
-    def _line(self) -> bytes | None:
-        end = self._buffer.find(b"\r\n")
-        if end > _MAX_CHUNK_LINE_BYTES or (end < 0 and len(self._buffer) > _MAX_CHUNK_LINE_BYTES):
-            raise BadAnswer("a line without end")
-        if end < 0:
-            return None
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 2]
-        return line
-
-
-def _status(line: str) -> int:
-    code = line[9:12]
-    if line[8:9] != " " or not (code.isascii() and code.isdecimal()) or line[12:13] not in ("", " ") or int(code) < 100:
-        raise BadAnswer("no status")
-    return int(code)
-
-
-def _headers(lines: list[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, text = line.partition(":")
-        name, text = name.lower(), text.strip()
-        if not colon or not name or name != name.strip():
-            raise BadAnswer("a header without a name")
-        if headers.setdefault(name, text) != text and name in {"content-length", "transfer-encoding"}:
+        length = headers.get("content-length")
+        if length is not None and "transfer-encoding" in headers:
             raise BadAnswer("an answer of unclear length")
-    return headers
+        if length is not None and int(length) > MAX_BODY_BYTES:
+            raise BadAnswer("an answer that is too long")
+        self._answer = Answer(response.status_code, headers)
 
+    def _take(self, data: bytes) -> None:
+        if len(self._body) + len(data) > MAX_BODY_BYTES:
+            raise BadAnswer("an answer without end")
+        self._body += data
 
-def _length(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 12 or int(text) > MAX_BODY_BYTES:
-        raise BadAnswer("a length that cannot be")
-    return int(text)
+    def _finished(self) -> Answer | None:
+        answer = self._answer
+        if answer is not None:
+            answer.body = bytes(self._body)
+            # Unexpected bytes after it: the next call on this connection must not take them for its answer.
+            unread, ended = self._connection.trailing_data
+            answer.keeps = self._connection.their_state is h11.DONE and not unread and not ended
+        return answer
