@@ -1,4 +1,4 @@
-"""Connections of one event loop each, and calls that retry until their deadline."""
+"""Connections of event loops and of threads, kept between calls, and calls that retry until their deadline."""
 
 from __future__ import annotations
 
@@ -148,6 +148,74 @@ class Try:
             self._limit.reschedule(now)
         else:
             self._timer = self._loop.call_later(min(left, self._seconds / _LOOKS), self._look)
+
+
+# -- connections between two calls -----------------------------------------------------------------------------
+
+
+C = TypeVar("C")
+
+
+class IdleConnections(Generic[C]):
+    """Open connections between two calls, of one event loop or of the threads of one process.
+
+    There is no lock: every step is one operation on a list, so that a signal handler may come between any two.
+    """
+
+    def __init__(self, drop: Callable[[C], object], limit: int | None = None) -> None:
+        self.closed = False
+        self._drop = drop
+        self._limit = limit
+        self._idle: list[C] = []
+
+    def take(self, is_fit: Callable[[C], bool] = lambda _: True) -> C | None:
+        """The fit connection used last, since the server may close those that grow old; drops the unfit before it."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # not asked before: another thread may take the last one in between
+                return None
+            if is_fit(connection):
+                return connection
+            self._drop(connection)
+
+    def give_back(self, connection: C) -> None:
+        """Keeps a connection for the next call, or drops it if there are enough."""
+        if self.closed or (self._limit is not None and len(self._idle) >= self._limit):
+            self._drop(connection)
+        else:
+            self._idle.append(connection)
+
+    def clear(self) -> None:
+        """Drops all idle connections."""
+        self.take(lambda _: False)
+
+    def close(self) -> None:
+        """Drops all idle connections, and from now on those that are given back."""
+        self.closed = True
+        self.clear()
+
+
+class IdleByProcess(Generic[C]):
+    """The idle connections of each process, up to `limit` for its threads; a forked child begins with none."""
+
+    def __init__(self, drop: Callable[[C], object], limit: int) -> None:
+        self.closed = False
+        self._drop = drop
+        self._limit = limit
+        #: What a parent left here stays untouched in its child: closing it would disturb the parent.
+        self._by_process: dict[tuple[int, int], IdleConnections[C]] = {}
+
+    def own(self) -> IdleConnections[C]:
+        """Those of this process. Take and give back with the same object: a signal handler may fork in between."""
+        this = process()
+        known = self._by_process.get(this)
+        return known or self._by_process.setdefault(this, IdleConnections(self._drop, self._limit))
+
+    def close(self) -> None:
+        """Ends the connections of this process."""
+        self.closed = True
+        self.own().close()
 
 
 # -- sessions ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.connections import CLOSED, Deadline, LoopSession, LoopSessions, Try
+from holdfast.stores.connections import CLOSED, Deadline, IdleConnections, LoopSession, LoopSessions, Try
 from holdfast.stores.contract import Finding
 from holdfast.stores.postgres.connection import Connection, NoStandbys, PrimaryFinder, Unconfirmed
 from holdfast.stores.postgres.direct import DirectCalls
@@ -42,9 +42,8 @@ class Session(LoopSession):
         self.lockers = asyncio.Semaphore(max(1, settings.connections // 2))
         self.searches = asyncio.Semaphore(max(1, settings.connections // 4))
         self._room = asyncio.Semaphore(settings.connections)
-        self._idle: list[Connection] = []
+        self._idle = IdleConnections(Connection.drop)
         self._lent: set[Connection] = set()
-        self._ended = False
 
     @asynccontextmanager
     async def connection(self, a_try: Try | None = None) -> AsyncIterator[Connection]:
@@ -63,38 +62,30 @@ class Session(LoopSession):
 
     def forget(self) -> None:
         """Drops what is idle, and looks for the primary again."""
-        self._drop_idle()
+        self._idle.clear()
         self.finder.doubt()
         self.wakeups.doubt()
 
     async def _end(self) -> None:
         await self.wakeups.close()
         await self.calls_to_end()
-        self._ended = True
-        self._drop_idle()
+        self._idle.close()
         for connection in list(self._lent):
             connection.drop()
 
     async def _take(self) -> Connection:
-        while self._idle:
-            # The one used last: the others may grow old and be closed by the server.
-            connection = self._idle.pop()
-            if connection.is_fit():
-                return connection
-            connection.drop()
-        if self._ended:
+        connection = self._idle.take(Connection.is_fit)
+        if connection is not None:
+            return connection
+        if self._idle.closed:
             raise StoreUnavailable(CLOSED)
         return await self.finder.connect()
 
     def _give_back(self, connection: Connection) -> None:
-        if self._ended or not connection.is_at_rest():
-            connection.drop()
+        if connection.is_at_rest():
+            self._idle.give_back(connection)
         else:
-            self._idle.append(connection)
-
-    def _drop_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().drop()
+            connection.drop()
 
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from holdfast.runtime.forks import process
+from holdfast.stores.connections import IdleByProcess, IdleConnections
 from holdfast.stores.postgres.connection import GREETING, connection_options
 from holdfast.stores.postgres.urls import Address, PostgresSettings
 from holdfast.stores.postgres.wakeup import NOTIFY_EVERY_SECONDS
@@ -45,6 +46,7 @@ _MOST_IDLE: Final = 16
 class BlockingConnection(psycopg.Connection[Row]):
     """A connection whose exchanges end with the try that they are part of."""
 
+    address: Address
     #: The end of the try, on the monotonic clock.
     try_ends_at = 0.0
     _cursor: psycopg.Cursor[Row] | None = None
@@ -96,14 +98,11 @@ class DirectCalls:
         self._settings = settings
         self._statement = f"SELECT * FROM {settings.quoted_schema}.enqueue(%s, %s, %s)"  # noqa: S608
         self._home: _Home | None = None
-        #: By home. What a parent left here stays untouched in its child: the parent still uses it.
-        self._idle: list[tuple[_Home, BlockingConnection]] = []
-        self._inherited: list[tuple[_Home, BlockingConnection]] = []
+        self._idle: IdleByProcess[BlockingConnection] = IdleByProcess(_drop, _MOST_IDLE)
         self._unsent: set[str] = set()
         #: The home on whose event loop wake-ups are being sent.
         self._sending: _Home | None = None
         self._rests_until = 0.0
-        self._closed = False
 
     def know(self, address: Address, session: Session) -> None:
         """Remembers where a call of this event loop went well, and without a pooler."""
@@ -119,9 +118,10 @@ class DirectCalls:
         home = self._home
         if home is None or home.process != process() or not self._may_try(size):
             return None
+        idle = self._idle.own()
         connection: BlockingConnection | None = None
         try:
-            connection = self._taken(home) or self._connected(home.address)
+            connection = _taken(idle, home.address) or self._connected(home.address)
             rows = connection.ask(self._statement, arguments)
         except (psycopg.Error, OSError):
             self._home, self._rests_until = None, time.monotonic() + _REST_SECONDS
@@ -130,52 +130,33 @@ class DirectCalls:
         except BaseException:
             _drop(connection)
             raise
-        self._give_back(home, connection)
+        if connection.is_fit():
+            idle.give_back(connection)
+        else:
+            _drop(connection)
         self._notify(home, wakeups)
         return rows
 
     def close(self) -> None:
         """Ends the connections of this process."""
-        self._closed = True
-        while (taken := _popped(self._idle)) is not None:
-            if taken[0].process == process():
-                _drop(taken[1])
-            else:
-                self._inherited.append(taken)
+        self._idle.close()
 
     def _may_try(self, size: int) -> bool:
-        if self._closed or self._settings.durability != "local" or size > _LARGEST_BYTES:
+        if self._idle.closed or self._settings.durability != "local" or size > _LARGEST_BYTES:
             return False
         return not self._rests_until or time.monotonic() >= self._rests_until
-
-    def _taken(self, home: _Home) -> BlockingConnection | None:
-        while (taken := _popped(self._idle)) is not None:
-            known, connection = taken
-            if known.process != home.process:
-                self._inherited.append(taken)
-            elif known.address == home.address and connection.is_fit():
-                connection.try_ends_at = time.monotonic() + _TRY_SECONDS
-                return connection
-            else:
-                _drop(connection)
-        return None
 
     def _connected(self, address: Address) -> BlockingConnection:
         settings = self._settings
         options = connection_options(settings.login, address, settings)
         connection = BlockingConnection.made(options, time.monotonic() + _CONNECTING_TRY_SECONDS)
+        connection.address = address
         try:
             connection.ask(GREETING, (connection.info.backend_pid, str(settings.lock_timeout_ms)))
         except BaseException:
             _drop(connection)
             raise
         return connection
-
-    def _give_back(self, home: _Home, connection: BlockingConnection) -> None:
-        if self._closed or len(self._idle) >= _MOST_IDLE or not connection.is_fit():
-            _drop(connection)
-        else:
-            self._idle.append((home, connection))
 
     # -- wake-ups: sent by the event loop of the home, the first at once, the others together -------------------
 
@@ -200,11 +181,11 @@ class DirectCalls:
                 self._notify(home, ())
 
 
-def _popped(idle: list[tuple[_Home, BlockingConnection]]) -> tuple[_Home, BlockingConnection] | None:
-    try:
-        return idle.pop()
-    except IndexError:  # also when another thread was faster
-        return None
+def _taken(idle: IdleConnections[BlockingConnection], address: Address) -> BlockingConnection | None:
+    connection = idle.take(lambda known: known.address == address and known.is_fit())
+    if connection is not None:
+        connection.try_ends_at = time.monotonic() + _TRY_SECONDS
+    return connection
 
 
 def _drop(connection: BlockingConnection | None) -> None:

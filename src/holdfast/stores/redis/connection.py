@@ -21,8 +21,7 @@ from redis.connection import SSLConnection as SyncSSLConnection
 from redis.exceptions import InvalidResponse, NoPermissionError, RedisError, ResponseError
 
 from holdfast.errors import StoreUnavailable
-from holdfast.runtime.forks import process
-from holdfast.stores.connections import CLOSED, Try, watched
+from holdfast.stores.connections import CLOSED, IdleByProcess, Try, watched
 from holdfast.stores.redis.doctor import check_master
 from holdfast.stores.redis.urls import Address, RedisSettings
 
@@ -193,7 +192,8 @@ def _connection(settings: RedisSettings, address: Address) -> Connection:
 class SyncSocket:
     """A connection of a sync caller: opened by redis-py, and then used directly, since its way to a reply is long."""
 
-    def __init__(self, connection: SyncConnection) -> None:
+    def __init__(self, connection: SyncConnection, address: Address) -> None:
+        self.address = address
         self._connection = connection
         if _pack is None:
             return
@@ -247,41 +247,23 @@ class BlockingConnections:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        #: By process and server. What a parent left here stays untouched in its child: the parent still uses it.
-        self._idle: dict[tuple[tuple[int, int], Address], list[SyncSocket]] = {}
-        self._closed = False
+        self._idle = IdleByProcess(SyncSocket.close, _MOST_IDLE)
 
     def call(self, address: Address, script: Script, words: Sequence[Word]) -> Any:
         """The reply, or None if anything but a reply came."""
-        idle = self._idle.get((process(), address)) or self._only(address)
+        idle = self._idle.own()
         try:
-            connection = _popped(idle) or self._connected(address)
+            # Those to another server, the master of yesterday, are ended.
+            connection = idle.take(lambda known: known.address == address) or self._connected(address)
             reply = connection.exchange(("EVALSHA", script.sha, 1, *words))
         except (RedisError, OSError):
             return None
-        if self._closed or len(idle) >= _MOST_IDLE:
-            connection.close()
-        else:
-            idle.append(connection)
+        idle.give_back(connection)
         return reply
 
     def close(self) -> None:
         """Ends the connections of this process."""
-        self._closed = True
-        self._end(process())
-
-    def _only(self, address: Address) -> list[SyncSocket]:
-        """The connections to this server; those to another one, the master of yesterday, are ended."""
-        this = process()
-        if (this, address) not in self._idle:
-            self._end(this)
-            self._idle[this, address] = []
-        return self._idle[this, address]
-
-    def _end(self, owner: tuple[int, int]) -> None:
-        for key in [key for key in self._idle if key[0] == owner]:
-            for connection in self._idle.pop(key):
-                connection.close()
+        self._idle.close()
 
     def _connected(self, address: Address) -> SyncSocket:
         limits = {"socket_timeout": _BLOCKING_SECONDS, "socket_connect_timeout": _BLOCKING_SECONDS}
@@ -294,11 +276,4 @@ class BlockingConnections:
         except NoPermissionError as refusal:
             role = refusal
         check_master(role)
-        return SyncSocket(connection)
-
-
-def _popped(idle: list[SyncSocket]) -> SyncSocket | None:
-    try:
-        return idle.pop()
-    except IndexError:  # also when another thread was faster
-        return None
+        return SyncSocket(connection, address)

@@ -8,8 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.runtime.forks import process
-from holdfast.stores.connections import LoopSession, Try, watched
+from holdfast.stores.connections import IdleByProcess, IdleConnections, LoopSession, Try, watched
 from holdfast.stores.remote.http import Answer, AnswerReader, BadAnswer, EndedEarly
 from holdfast.stores.remote.urls import RemoteSettings
 
@@ -39,11 +38,13 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self.movement = watched(reader, writer)
+        #: The event loop's time of its last answer.
+        self.idle_since = 0.0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing is known of its end."""
-        return not self._reader.at_eof() and not self._writer.transport.is_closing()
+    def is_fit(self) -> bool:
+        """Whether nothing is known of its end, and it was not idle for too long."""
+        is_open = not self._reader.at_eof() and not self._writer.transport.is_closing()
+        return is_open and self.idle_since >= asyncio.get_running_loop().time() - IDLE_SECONDS
 
     async def exchange(self, request: bytes) -> Answer:
         """Sends a request and reads its answer."""
@@ -68,7 +69,7 @@ class Session(LoopSession):
         super().__init__()
         self._settings = settings
         self._tls = tls
-        self._idle: list[tuple[float, Connection]] = []
+        self._idle = IdleConnections(Connection.drop)
         self._calling = asyncio.Semaphore(CALL_CONNECTIONS)
         self._listening = asyncio.Semaphore(WAITING_CONNECTIONS)
         self._waiting: set[Connection] = set()
@@ -100,7 +101,7 @@ class Session(LoopSession):
             # Whatever it was, an answer may still be on its way: the next caller must not get it.
             connection.drop()
             if was_idle and _closed_by_then(error):
-                self._drop_idle()  # the others have had the same fate, or will have it soon
+                self._idle.clear()  # the others have had the same fate, or will have it soon
                 raise ClosedWhileIdle from error
             raise
         self._give_back(connection, answer)
@@ -108,14 +109,8 @@ class Session(LoopSession):
 
     async def _take(self) -> tuple[Connection, bool]:
         """A connection, and whether it was idle before."""
-        oldest = self.loop.time() - IDLE_SECONDS
-        while self._idle:
-            # The one used last: the others grow old.
-            since, connection = self._idle.pop()
-            if since >= oldest and connection.is_open:
-                return connection, True
-            connection.drop()
-        return await self._connected(), False
+        connection = self._idle.take(Connection.is_fit)
+        return (connection, True) if connection is not None else (await self._connected(), False)
 
     async def _connected(self) -> Connection:
         settings = self._settings
@@ -126,21 +121,18 @@ class Session(LoopSession):
         return Connection(reader, writer)
 
     def _give_back(self, connection: Connection, answer: Answer) -> None:
-        if answer.keeps and not self.closed:
-            self._idle.append((self.loop.time(), connection))
+        if answer.keeps:
+            connection.idle_since = self.loop.time()
+            self._idle.give_back(connection)
         else:
             connection.drop()
-
-    def _drop_idle(self) -> None:
-        while self._idle:
-            self._idle.pop()[1].drop()
 
     async def _end(self) -> None:
         self.closed = True
         for connection in list(self._waiting):
             connection.drop()
         await self.calls_to_end()
-        self._drop_idle()
+        self._idle.close()
 
 
 def _closed_by_then(error: BaseException) -> bool:
@@ -161,16 +153,14 @@ class DirectConnections:
     def __init__(self, settings: RemoteSettings, tls: Callable[[], ssl.SSLContext | None]) -> None:
         self._settings = settings
         self._tls = tls
-        #: By process. What a parent left here stays untouched in its child: closing it would disturb the parent.
-        self._idle: dict[tuple[int, int], list[socket.socket]] = {}
-        self._closed = False
+        self._idle: IdleByProcess[socket.socket] = IdleByProcess(_end, _MOST_IDLE)
 
     def exchange(self, request: bytes, seconds: float) -> Answer | None:
         """The answer, or None if anything but an answer came."""
-        idle = self._idle.setdefault(process(), [])
+        idle = self._idle.own()
         connection: socket.socket | None = None
         try:
-            connection = _popped(idle) or self._connected(seconds)
+            connection = idle.take() or self._connected(seconds)
             connection.settimeout(seconds)
             connection.sendall(request)
             answer = _read(connection)
@@ -180,30 +170,21 @@ class DirectConnections:
         except BaseException:  # An interrupt: the answer is still to come, and not for the next caller.
             _end(connection)
             raise
-        if answer.keeps and not self._closed and len(idle) < _MOST_IDLE:
-            idle.append(connection)
+        if answer.keeps:
+            idle.give_back(connection)
         else:
-            _end(connection)
+            connection.close()
         return answer
 
     def close(self) -> None:
         """Ends the connections of this process."""
-        self._closed = True
-        for connection in self._idle.pop(process(), []):
-            _end(connection)
+        self._idle.close()
 
     def _connected(self, seconds: float) -> socket.socket:
         connection = socket.create_connection((self._settings.host, self._settings.port), seconds)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tls = self._tls()
         return connection if tls is None else tls.wrap_socket(connection, server_hostname=self._settings.host)
-
-
-def _popped(idle: list[socket.socket]) -> socket.socket | None:
-    try:
-        return idle.pop()
-    except IndexError:  # not asked before: another thread may take the last one in between
-        return None
 
 
 def _read(connection: socket.socket) -> Answer:
