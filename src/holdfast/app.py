@@ -23,7 +23,7 @@ from holdfast.producer.enqueue import Eager, Prepared, Recorder, crypto_of
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.hooks import Hooks, OutgoingT, checked_outgoing
 from holdfast.producer.options import Options, changed
-from holdfast.producer.portal import Link, PerProcess, Portal
+from holdfast.producer.portal import PerProcess, Portal, StoreLink
 from holdfast.producer.task_set import Declares, Modules, TaskOptions, TaskSet
 from holdfast.producer.task_type import RunIn, TaskType, declare
 from holdfast.stores.open import DEFAULT_URL, open_store, redacted, resolved
@@ -101,7 +101,7 @@ class Holdfast(Declares, Hooks):
         self._queues: set[str] = set()
         self._stores = PerProcess(functools.partial(open_store, self.url))
         self._portal = Portal(functools.partial(_close, self._stores))
-        self._link = Link(self._stores.get, self._portal, self.crypto)
+        self._link = StoreLink(self._stores.get, self._portal, self.crypto)
         #: The time of its tasks; a test may redirect it.
         self.clock: Clock = SystemClock()
         self._ids = IdSource(self.clock.now_ms, os.urandom)

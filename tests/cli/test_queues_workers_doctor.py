@@ -9,7 +9,7 @@ import pytest
 from holdfast.admin.doctor import examine
 from holdfast.core.priority import STRICT_STEP_MS
 from holdfast.core.retry import RunPolicy
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.stores import documents
 from holdfast.stores.contract import Finding, QueueCounts, Store
 from tests.cli.conftest import CommandLine, ShiftedClock, is_one_line
@@ -147,7 +147,7 @@ def test_doctor_finds_tasks_that_nobody_lets_expire(any_cli: CommandLine) -> Non
 
 def test_doctor_looks_at_schedules(any_cli: CommandLine) -> None:
     any_cli.announce()
-    timing, known, unknown = Timing(every_ms=60_000), Call(type="add"), Call(type="gone")
+    timing, known, unknown = Timing(every_ms=60_000), ScheduledCall(type="add"), ScheduledCall(type="gone")
     for new in (
         Schedule(name="fine", timing=timing, call=known, next_at_ms=LATER_MS),
         Schedule(name="forgotten", timing=timing, call=unknown, next_at_ms=LATER_MS),

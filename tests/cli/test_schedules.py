@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from holdfast.admin import schedules as actions
 from holdfast.cli.main import main
 from holdfast.core.declared import DeclaredType
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from tests.cli.conftest import CommandLine, is_one_line
 
 NIGHTLY = ("put", "nightly", "--type", "report", "--cron", "0 3 * * *", "--timezone", "Europe/Berlin", "--force")
@@ -113,7 +113,7 @@ def test_an_app_checks_the_call_and_gives_its_options(cli: CommandLine, tmp_path
 
 
 def test_a_declared_schedule_says_so(cli: CommandLine) -> None:
-    declared = Schedule(name="beat", timing=Timing(every_ms=60_000), call=Call(type="t"))
+    declared = Schedule(name="beat", timing=Timing(every_ms=60_000), call=ScheduledCall(type="t"))
     cli.store(lambda store: actions.declare(store, [declared], "shop:app"))
     put = cli.run("schedules", "put", "beat", "--type", "t", "--every", "1h", "--force")
     assert "declared in shop:app" in is_one_line(put, 1)

@@ -15,14 +15,14 @@ from holdfast.core.retry import RunPolicy
 from holdfast.core.schedule import decide as rescheduling
 from holdfast.core.schedule.decide import LATE_MS, Decision, changed_timing, decide
 from holdfast.core.schedule.occurrences import jitter_of, shown_time, task_of_occurrence, task_on_demand
-from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
+from holdfast.core.schedule.record import Missed, Overlap, Schedule, ScheduledCall, Timing
 from holdfast.core.schedule.timing import occurrences_of
 from holdfast.errors import BadSchedule
 
 MINUTE_MS = 60_000
 NOON_MS = 1_800_014_400_000
 LIMIT = 100
-CALL = Call(type="report")
+CALL = ScheduledCall(type="report")
 
 
 def schedule(next_in_ms: int = 0, *, waiting: bool = False, **timing: Any) -> Schedule:
@@ -261,16 +261,18 @@ def test_another_rhythm_has_another_next_occurrence_and_another_policy_does_not(
 
 def test_definitions_are_told_apart() -> None:
     one, other = Timing(every_ms=5_000), Timing(every_ms=5_000, overlap=Overlap.SKIP)
-    assert rescheduling.digest(one, CALL) == rescheduling.digest(Timing(every_ms=5_000), Call(type="report"))
+    assert rescheduling.digest(one, CALL) == rescheduling.digest(Timing(every_ms=5_000), ScheduledCall(type="report"))
     assert rescheduling.digest(one, CALL) != rescheduling.digest(other, CALL)
-    assert rescheduling.digest(one, CALL) != rescheduling.digest(one, Call(type="report", payload=b'{"a":1}'))
+    assert rescheduling.digest(one, CALL) != rescheduling.digest(one, ScheduledCall(type="report", payload=b'{"a":1}'))
 
 
 # -- the task of a occurrence -----------------------------------------------------------------------------------------
 
 
 def test_the_task_of_a_occurrence_says_what_it_was_made_for() -> None:
-    call = Call(type="report", queue="slow", headers={"who": "me"}, priority=3, policy=RunPolicy(max_attempts=2))
+    call = ScheduledCall(
+        type="report", queue="slow", headers={"who": "me"}, priority=3, policy=RunPolicy(max_attempts=2)
+    )
     task = task_of_occurrence(replace(schedule(), call=call), NOON_MS, 0)
     assert task.request_id == "schedule:s@2027-01-15T12:00:00Z"
     assert task.headers == {"who": "me", "schedule": "s", "occurrence": "2027-01-15T12:00:00Z"}

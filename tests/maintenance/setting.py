@@ -17,7 +17,7 @@ from holdfast.core import lifecycle
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
 from holdfast.core.schedule.decide import changed_timing
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import Claimed, Task
 from holdfast.maintenance import scheduler, service
 from holdfast.maintenance.scheduler import Scheduler
@@ -26,7 +26,7 @@ from holdfast.stores.contract import MAINTENANCE, Query, Reserve, Retention, Sto
 from holdfast.testing.clock import SteppedClock
 from holdfast.testing.kit.harness import StoreHarness
 
-CALL = Call(type="report")
+CALL = ScheduledCall(type="report")
 
 
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ class Rig:
         self.scheduler = Scheduler(store, 0)
         self._epoch = 0
 
-    async def put(self, name: str = "s", call: Call = CALL, **timing: Any) -> Schedule:
+    async def put(self, name: str = "s", call: ScheduledCall = CALL, **timing: Any) -> Schedule:
         return await actions.put(self.store, name, changed_timing(Timing(), **timing), call)
 
     async def look(self, after_ms: int = 0, *, until_idle: bool = True) -> int:

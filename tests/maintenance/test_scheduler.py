@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.admin import schedules as actions
 from holdfast.core import lifecycle
 from holdfast.core.retry import RunPolicy
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import NewTask, State, Task
 from holdfast.errors import StaleEpoch, StoreFull, StoreUnavailable
 from holdfast.maintenance import scheduler
@@ -35,7 +35,9 @@ def minutes(*numbers: int) -> list[str]:
 
 def test_an_occurrence_becomes_a_task_of_its_own_id_and_the_next_one_is_awaited(harness: StoreHarness) -> None:
     async def case(rig: Rig) -> None:
-        call = Call(type="report", queue="slow", payload=b'{"a":1}', priority=4, policy=RunPolicy(max_attempts=2))
+        call = ScheduledCall(
+            type="report", queue="slow", payload=b'{"a":1}', priority=4, policy=RunPolicy(max_attempts=2)
+        )
         await rig.put(call=call, every="1m")
         assert await rig.look() == 1_000
         assert await rig.look(MINUTE_MS - 300) == 300

@@ -13,7 +13,7 @@ from holdfast.admin import schedules as actions
 from holdfast.core.ids import partition_of
 from holdfast.core.schedule.decide import changed_timing
 from holdfast.core.schedule.occurrences import shown_time
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.stores import documents
 from holdfast.stores.contract import Store
 from tests.maintenance.setting import Rig, all_tasks, hasten, nodes, occurrences_made, until
@@ -25,7 +25,7 @@ QUEUES = [f"queue-{n}" for n in range(9)]
 
 async def _put_all(store: Store, **timing: str) -> None:
     for queue in QUEUES:
-        await actions.put(store, queue, changed_timing(Timing(), **timing), Call(type="report", queue=queue))
+        await actions.put(store, queue, changed_timing(Timing(), **timing), ScheduledCall(type="report", queue=queue))
 
 
 async def _homes(store: Store) -> dict[str, set[int]]:
@@ -75,7 +75,7 @@ def test_a_schedule_moves_with_its_queue_and_still_knows_its_last_task(tmp_path:
         task_id = await actions.run_now(rig.store, "queue-0", new_id)
         assert {partition_of(task_id)} == homes["queue-0"]
 
-        def move(schedule: Schedule) -> tuple[Timing, Call]:
+        def move(schedule: Schedule) -> tuple[Timing, ScheduledCall]:
             return schedule.timing, replace(schedule.call, queue=other)
 
         await actions.edit(rig.store, "queue-0", move)

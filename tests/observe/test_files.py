@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.task import State
-from holdfast.observe.metrics import METRICS, Kind, Metric
+from holdfast.observe.metrics import METRICS, Metric, MetricKind
 from holdfast.observe.runs import LOST, OUTCOMES
 from tests.support import ROOT
 
@@ -36,7 +36,7 @@ NAMES = {metric.name: metric for metric in METRICS}
 
 
 def exposed(metric: Metric) -> set[str]:
-    suffixes = ("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",)
+    suffixes = ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
     return {metric.name + suffix for suffix in suffixes}
 
 
@@ -88,7 +88,7 @@ def test_every_name_in_a_query_exists(query: str) -> None:
 def test_counters_are_asked_for_their_rate_and_gauges_of_the_store_are_not_added_up(query: str) -> None:
     for name in re.findall(r"holdfast_\w+", query):
         rated = re.search(rf"(rate|increase)\({name}[^)]*\[", query) is not None
-        assert rated is (EXPOSED[name].kind is not Kind.GAUGE)
+        assert rated is (EXPOSED[name].kind is not MetricKind.GAUGE)
         if name.startswith(("holdfast_queue_", "holdfast_workers", "holdfast_slots")) and "label_values" not in query:
             assert re.search(rf"max(?: by \([^)]*\))? ?\({name}", query)
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Holdfast
 from holdfast.core.task import FINAL_STATES, State
-from holdfast.observe.metrics import METRICS, Kind
+from holdfast.observe.metrics import METRICS, MetricKind
 from tests.observe.app import CANARY
 from tests.observe.spans import read_spans
 from tests.support import PYTHONPATH, WorkerProcess, eventually, run_worker
@@ -126,7 +126,7 @@ def test_a_scrape_tells_what_the_worker_has_done(producer: Holdfast, url: str) -
     assert openmetrics[1].startswith("application/openmetrics-text")
     assert openmetrics[2].endswith("# EOF\n")
     known = {metric.name for metric in METRICS} | {
-        metric.name.removesuffix("_total") for metric in METRICS if metric.kind is Kind.COUNTER
+        metric.name.removesuffix("_total") for metric in METRICS if metric.kind is MetricKind.COUNTER
     }
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} <= known
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast import Holdfast
 from holdfast.core import lifecycle
 from holdfast.core.retry import RunPolicy
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import Claimed, State
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import documents
@@ -23,7 +23,9 @@ from tests.postgres.rig import Rig
 from tests.support import eventually
 
 DAY_MS = 86_400_000
-EVERY_SECOND = Schedule(name="occurrence", timing=Timing(every_ms=1_000), call=Call(type="t", queue="q"), next_at_ms=1)
+EVERY_SECOND = Schedule(
+    name="occurrence", timing=Timing(every_ms=1_000), call=ScheduledCall(type="t", queue="q"), next_at_ms=1
+)
 
 
 def test_deadline_of_a_task_counts_if_its_transaction_commits(database_url: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast, Retry
 from holdfast.admin import schedules as actions
-from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
+from holdfast.core.schedule.record import Missed, Overlap, Schedule, ScheduledCall, Timing
 from holdfast.errors import BadArguments, BadName, BadOption, BadSchedule, HoldfastError, StoreFull, UnknownTaskType
 from holdfast.stores.contract import DocumentResult, DocumentWrite
 from holdfast.stores.decorate import PassingStore
@@ -73,8 +73,8 @@ def test_a_task_type_can_have_several_schedules_with_arguments_and_options(app: 
     async def report(region: str) -> None: ...
 
     calls = {each.name: each.call for each in app.declared_schedules}
-    assert calls["report-eu"] == Call(type="report", queue="reports", payload=b'{"region":"eu"}')
-    assert calls["report-us"] == Call(type="report", queue="america", payload=b'{"region":"us"}')
+    assert calls["report-eu"] == ScheduledCall(type="report", queue="reports", payload=b'{"region":"eu"}')
+    assert calls["report-us"] == ScheduledCall(type="report", queue="america", payload=b'{"region":"us"}')
     assert report.queue == "reports"
     assert app.declared_schedules[0].timing.timezone == "Europe/Berlin"
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_refused_when_declared(
 # -- deploys ----------------------------------------------------------------------------------------------------
 
 
-def declared(name: str, call: Call = CALL, **timing: Any) -> Schedule:
+def declared(name: str, call: ScheduledCall = CALL, **timing: Any) -> Schedule:
     return Schedule(name=name, timing=Timing(**timing), call=call)
 
 
@@ -180,14 +180,14 @@ def test_what_the_code_says_as_before_is_left_alone(harness: StoreHarness) -> No
     async def case(rig: Rig) -> None:
         store = rig.store
         await actions.declare(store, [HOURLY], SOURCE)
-        await actions.edit(store, "hourly", lambda each: (each.timing, Call(type="report", queue="slow")))
+        await actions.edit(store, "hourly", lambda each: (each.timing, ScheduledCall(type="report", queue="slow")))
         edited = await actions.one(store, "hourly")
         rig.clock.advance(HOUR_MS // 2)
         await actions.declare(store, [HOURLY], SOURCE)
         assert await actions.one(store, "hourly") == edited
-        await actions.declare(store, [declared("hourly", Call(type="other"), every_ms=HOUR_MS)], SOURCE)
+        await actions.declare(store, [declared("hourly", ScheduledCall(type="other"), every_ms=HOUR_MS)], SOURCE)
         after = await actions.one(store, "hourly")
-        assert (after.call, after.next_at_ms) == (Call(type="other"), edited.next_at_ms)
+        assert (after.call, after.next_at_ms) == (ScheduledCall(type="other"), edited.next_at_ms)
 
     on_store(harness, case)
 

@@ -14,7 +14,7 @@ from holdfast.clock import SystemClock
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
 from holdfast.core.partitions import first_map
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import NewTask, State
 from holdfast.stores import documents
 from holdfast.stores.contract import Reserve
@@ -67,7 +67,9 @@ def test_a_reserve_whose_reply_was_lost_claims_no_more_than_asked_for(redis_serv
 def test_a_schedule_whose_reply_was_lost_fires_once(redis_server: RedisServer) -> None:
     async def scenario() -> None:
         store = a_store(redis_server)
-        first = Schedule(name="s", timing=Timing(every_ms=1_000), call=Call(type="t", queue="q"), next_at_ms=1_000)
+        first = Schedule(
+            name="s", timing=Timing(every_ms=1_000), call=ScheduledCall(type="t", queue="q"), next_at_ms=1_000
+        )
         assert await documents.put_schedule(store, "s", first, 0)
         occurrence = NewTask(task_id=IDS.task_id(), type="t", queue="q", payload=b"{}")
         assert await documents.put_schedule(store, "s", replace(first, next_at_ms=2_000, version=2), 1, [occurrence])

@@ -12,7 +12,7 @@ from holdfast.clock import SystemClock
 from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource
 from holdfast.core.partitions import PartitionMap, first_map
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import NewTask
 from holdfast.errors import DurabilityUnknown, StoreUnavailable
 from holdfast.stores import documents
@@ -25,7 +25,7 @@ from tests.support import eventually
 IDS = IdSource(SystemClock().now_ms, os.urandom)
 TASK = NewTask(task_id=IDS.task_id(), type="work", queue="default", payload=b"{}")
 OCCURRENCE = NewTask(task_id=IDS.task_id(), type="work", queue="default", payload=b"{}", request_id="nightly:1")
-SCHEDULE = Schedule(name="nightly", timing=Timing(every_ms=1_000), call=Call(type="work"), next_at_ms=1)
+SCHEDULE = Schedule(name="nightly", timing=Timing(every_ms=1_000), call=ScheduledCall(type="work"), next_at_ms=1)
 RESERVE = Reserve(
     claim_id=IDS.claim_id(), worker_id="w", shares=[QueueShare("default", 1)], max_tasks=1, lease_ms=60_000
 )

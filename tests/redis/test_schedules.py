@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.clock import SystemClock
 from holdfast.core.ids import IdSource
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import NewTask, State
 from holdfast.errors import StoreFull
 from holdfast.stores import documents
@@ -24,7 +24,9 @@ EVERY_MS = 60_000
 
 
 def a_schedule(**fields: object) -> Schedule:
-    schedule = Schedule(name="hourly", timing=Timing(every_ms=EVERY_MS), call=Call(type="work"), next_at_ms=EVERY_MS)
+    schedule = Schedule(
+        name="hourly", timing=Timing(every_ms=EVERY_MS), call=ScheduledCall(type="work"), next_at_ms=EVERY_MS
+    )
     return replace(schedule, **fields)
 
 

@@ -18,7 +18,7 @@ from holdfast.core.retry import DEFAULT_POLICY
 from holdfast.core.schedule import decide as rescheduling
 from holdfast.core.schedule.decide import changed_call
 from holdfast.core.schedule.occurrences import shown_time, task_of_occurrence, task_on_demand
-from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
+from holdfast.core.schedule.record import Missed, Overlap, Schedule, ScheduledCall, Timing
 from holdfast.core.task import Claimed, NewTask, State, Task
 from holdfast.errors import BadOption, BadSchedule, NotGenuine, PayloadTooLarge, UnknownKey
 from holdfast.security.crypto import REMEMBERED_MS, SIGNED_WITHIN_MS, PayloadCrypto, shown
@@ -116,7 +116,7 @@ def test_signed_tasks_are_kept_for_as_long_as_their_signatures_are_good() -> Non
 
 
 def occurrence(signs: PayloadCrypto, occurrence_ms: int = NOW_MS, timing: Timing = EVERY_MINUTE) -> NewTask:
-    call = signs.call(Call(type="mail", queue="out", payload=PAYLOAD), "nightly", timing)
+    call = signs.call(ScheduledCall(type="mail", queue="out", payload=PAYLOAD), "nightly", timing)
     return task_of_occurrence(Schedule(name="nightly", timing=timing, call=call), occurrence_ms, 3)
 
 
@@ -184,9 +184,11 @@ def test_only_occurrences_become_tasks_and_none_is_made_when_the_last_one_is_for
 
 def test_a_task_on_demand_is_signed_for_itself() -> None:
     signs = crypto_with(signing=OLD, encryption=OLD)
-    call = signs.call(Call(type="mail", queue="out", payload=PAYLOAD, headers={"a": "b"}), "nightly", EVERY_MINUTE)
+    call = signs.call(
+        ScheduledCall(type="mail", queue="out", payload=PAYLOAD, headers={"a": "b"}), "nightly", EVERY_MINUTE
+    )
     schedule = Schedule(name="nightly", timing=EVERY_MINUTE, call=call)
-    assert signs.opened_call(schedule) == Call(type="mail", queue="out", payload=PAYLOAD, headers={"a": "b"})
+    assert signs.opened_call(schedule) == ScheduledCall(type="mail", queue="out", payload=PAYLOAD, headers={"a": "b"})
     task = signs.on_demand(schedule, task_on_demand(schedule, "a" * 32))
     assert signs.opened(claimed(task)) == PAYLOAD
     assert task.headers.keys() == {"a", "schedule", SIGNATURE_HEADER}
@@ -300,7 +302,9 @@ def test_different_data_about_the_same_thing_has_different_nonces() -> None:
     data = [b'{"number":1}', b'{"number":2}', b'{"number":10}']
     made = {
         "arguments": [crypto.task(new_task(request_id="r", payload=each)).payload for each in data],
-        "calls": [crypto.call(Call(type="mail", payload=each), "nightly", EVERY_MINUTE).payload for each in data],
+        "calls": [
+            crypto.call(ScheduledCall(type="mail", payload=each), "nightly", EVERY_MINUTE).payload for each in data
+        ],
         "results": [crypto.result(claimed(new_task()), each) for each in data],
         "memos": [crypto.kept("key", each) for each in data],
     }
@@ -424,7 +428,9 @@ def test_keys_do_not_show_themselves() -> None:
 
 @pytest.mark.parametrize("use", ["signing", "encryption"])
 def test_a_protected_schedule_is_not_changed_by_those_without_keys(use: str) -> None:
-    call = crypto_with(**{use: OLD}).call(Call(type="mail", queue="out", payload=PAYLOAD), "nightly", EVERY_MINUTE)
+    call = crypto_with(**{use: OLD}).call(
+        ScheduledCall(type="mail", queue="out", payload=PAYLOAD), "nightly", EVERY_MINUTE
+    )
     assert changed_call(call, priority=5).priority == 5
     for change in ({"queue": "other"}, {"payload": b"{}"}):
         with pytest.raises(BadSchedule, match="signed or encrypted"):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.core.partitions import first_map
 from holdfast.core.priority import STRICT_STEP_MS
-from holdfast.core.schedule.record import Call, Schedule
+from holdfast.core.schedule.record import Schedule, ScheduledCall
 from holdfast.core.task import State
 from holdfast.errors import BadOption, StoreUnavailable
 from holdfast.stores import documents
@@ -35,7 +35,7 @@ async def copies(store: Store, name: str = "nightly") -> list[Schedule | None]:
 
 
 def moved_to(schedule: Schedule, queue: str) -> Schedule:
-    return next_version(schedule, call=Call(type="kit.work", queue=queue))
+    return next_version(schedule, call=ScheduledCall(type="kit.work", queue=queue))
 
 
 def test_a_schedule_lies_where_the_tasks_of_its_queue_go(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from holdfast.core.task import State
 from holdfast.stores.contract import WorkerOrders, WorkerRecord
 from holdfast.testing.clock import SteppedClock
 from holdfast.worker.options import MAX_CONCURRENCY, Concurrency
-from holdfast.worker.supervisor.pool import Rate
+from holdfast.worker.supervisor.pool import EventRate
 from tests.support import eventually, run_holdfast
 from tests.worker.helpers import enqueue_many, in_state, working
 
@@ -124,7 +124,7 @@ def test_who_changed_it_last_has_decided_within_what_is_possible() -> None:
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
     clock = SteppedClock()
-    rate = Rate(clock)
+    rate = EventRate(clock)
     for _ in range(120):
         rate.count(3)
         rate.count(2)

@@ -13,7 +13,7 @@ from holdfast.core.names import check_schedule
 from holdfast.core.schedule import decide as rescheduling
 from holdfast.core.schedule.decide import watched_task
 from holdfast.core.schedule.occurrences import shown_time, task_on_demand
-from holdfast.core.schedule.record import Call, Schedule, Timing, is_bound
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing, is_bound
 from holdfast.core.schedule.timing import occurrences_of, zone
 from holdfast.core.task import FINAL_STATES, NewTask
 from holdfast.errors import BadOption, BadUrl, NotAllowed, Refused, StoreError, UnknownSchedule
@@ -61,7 +61,7 @@ async def upcoming(store: Store, name: str, count: int = 5) -> list[datetime]:
 # -- acting --------------------------------------------------------------------------------------------------
 
 
-async def put(store: Store, name: str, timing: Timing, call: Call) -> Schedule:
+async def put(store: Store, name: str, timing: Timing, call: ScheduledCall) -> Schedule:
     """Makes a schedule, or gives one that was made at run time this definition; paused or not as before."""
     while True:
         before, now_ms = await documents.schedule(store, check_schedule(name)), await _now_ms(store)
@@ -72,7 +72,7 @@ async def put(store: Store, name: str, timing: Timing, call: Call) -> Schedule:
             return new
 
 
-async def edit(store: Store, name: str, change: Callable[[Schedule], tuple[Timing, Call]]) -> Schedule:
+async def edit(store: Store, name: str, change: Callable[[Schedule], tuple[Timing, ScheduledCall]]) -> Schedule:
     """Gives a schedule another definition, made from the one that it has."""
     return await _change(store, name, lambda before, now_ms: rescheduling.edited(before, *change(before), now_ms))
 

@@ -185,7 +185,7 @@ def _unknown(type_name: str, alive: Sequence[WorkerRecord], knowing: Sequence[Wo
 _POLL_SECONDS = 0.1
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class EnqueueCall(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asked for."""
 
     type: str
@@ -285,7 +285,7 @@ def enqueue(
     ctx.exit(0 if ended is None or ended.state is State.SUCCEEDED else 1)
 
 
-def _checked(asked: dict[str, Any], wait: bool, timeout_ms: int | None) -> Call:
+def _checked(asked: dict[str, Any], wait: bool, timeout_ms: int | None) -> EnqueueCall:
     if asked["delay_ms"] is not None and asked["run_at_ms"] is not None:
         raise click.UsageError("--delay and --at exclude each other")
     if timeout_ms is not None and not wait:
@@ -294,7 +294,7 @@ def _checked(asked: dict[str, Any], wait: bool, timeout_ms: int | None) -> Call:
         check_priority(asked["priority"])
     if asked["request_id"] is not None:
         check_request_id(asked["request_id"])
-    return Call(**{**asked, "arguments": read_arguments(asked["arguments"])})
+    return EnqueueCall(**{**asked, "arguments": read_arguments(asked["arguments"])})
 
 
 def _duration(milliseconds: int | None) -> timedelta | None:

@@ -37,7 +37,7 @@ from holdfast.core.durations import format_ms
 from holdfast.core.ids import IdSource
 from holdfast.core.names import check_schedule
 from holdfast.core.schedule.decide import changed_call, changed_timing
-from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
+from holdfast.core.schedule.record import Missed, Overlap, Schedule, ScheduledCall, Timing
 from holdfast.core.schedule.timing import CronLine, zone
 from holdfast.producer.schedules import call_of, edited_call, protected_call
 from holdfast.security.crypto import PayloadCrypto
@@ -274,7 +274,7 @@ def edit(ctx: click.Context, /, name: str, url: str, as_json: bool, **given: Any
     # An app of the environment checks and signs, but does not replace the options that the schedule was given.
     by_app = by_app or (app is not None and arguments is not None)
 
-    def change(schedule: Schedule, declared: DeclaredType | None) -> tuple[Timing, Call]:
+    def change(schedule: Schedule, declared: DeclaredType | None) -> tuple[Timing, ScheduledCall]:
         timing, new = changed_timing(schedule.timing, **_timing(given)), None
         before = (
             schedule.call if crypto is None or (app is None and arguments is None) else crypto.opened_call(schedule)
@@ -349,7 +349,7 @@ def _timing(given: dict[str, Any]) -> dict[str, Any]:
 
 async def _published(
     store: Store, type_name: str, arguments: Any, crypto: PayloadCrypto | None, given: dict[str, Any]
-) -> Call:
+) -> ScheduledCall:
     """The call with the policy that workers have published; it is signed together with the timing, later on."""
     options = {"queue": given["queue"], "priority": given["priority"]}
     return call_of(await published_call(store, type_name, arguments, crypto, force=given["force"], **options))

@@ -36,7 +36,7 @@ TOO_OLD_MS: Final = 60_000
 Gauge = tuple[Metric, tuple[str, ...], float]
 
 
-class Seen(msgspec.Struct, frozen=True):
+class BacklogReading(msgspec.Struct, frozen=True):
     """One look at the store."""
 
     at_ms: int  # monotonic
@@ -50,7 +50,7 @@ class Backlog:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._seen: Seen | None = None
+        self._seen: BacklogReading | None = None
         self._failed = False
         self._looking: asyncio.Task[None] | None = None
         self._names: set[str] = set()
@@ -78,7 +78,7 @@ class Backlog:
     async def _look(self) -> None:
         try:
             at_ms = self._clock.monotonic_ms()
-            self._seen = Seen(at_ms, await self._store.counts(), await self._store.workers())
+            self._seen = BacklogReading(at_ms, await self._store.counts(), await self._store.workers())
             self._failed = False
         except HoldfastError as error:
             self._failed = True

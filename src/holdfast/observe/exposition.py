@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from holdfast.observe.backlog import Gauge
-from holdfast.observe.metrics import BUILD, Kind, Metric, Tally
+from holdfast.observe.metrics import BUILD, Metric, MetricKind, Tally
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Families:
 def _counted(metric: Metric, counts: Sequence[tuple[tuple[str, ...], Sequence[int]]]) -> Family:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         counter = CounterMetricFamily(metric.name, metric.text, labels=metric.labels)
         for labels, (number,) in counts:
             counter.add_metric(labels, number)

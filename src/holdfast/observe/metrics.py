@@ -19,7 +19,7 @@ _LONG_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 _SHORT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a metric does."""
 
     COUNTER = "counter"
@@ -39,7 +39,7 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
     """One line of the table; equal to itself only."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     teller: Teller
     text: str
     labels: tuple[str, ...] = ()
@@ -48,15 +48,15 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
 
 
 def _counter(name: str, teller: Teller, text: str, *labels: str) -> Metric:
-    return Metric(f"holdfast_{name}_total", Kind.COUNTER, teller, text, labels)
+    return Metric(f"holdfast_{name}_total", MetricKind.COUNTER, teller, text, labels)
 
 
 def _gauge(name: str, teller: Teller, text: str, *labels: str) -> Metric:
-    return Metric(f"holdfast_{name}", Kind.GAUGE, teller, text, labels)
+    return Metric(f"holdfast_{name}", MetricKind.GAUGE, teller, text, labels)
 
 
 def _histogram(name: str, teller: Teller, text: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
-    return Metric(f"holdfast_{name}_seconds", Kind.HISTOGRAM, teller, text, labels, buckets)
+    return Metric(f"holdfast_{name}_seconds", MetricKind.HISTOGRAM, teller, text, labels, buckets)
 
 
 TASKS_ENQUEUED: Final = _counter("tasks_enqueued", Teller.BOTH, "Tasks enqueued through this process.", "queue", "type")
@@ -175,7 +175,7 @@ class Tally:
             labels = (*self.bounded(labels[0], labels[1]), *labels[2:])
         cell = self._cells.get((metric, labels))
         if cell is None:
-            size = len(metric.buckets) + 2 if metric.kind is Kind.HISTOGRAM else 1
+            size = len(metric.buckets) + 2 if metric.kind is MetricKind.HISTOGRAM else 1
             cell = self._cells[metric, labels] = [0] * size
         return cell
 

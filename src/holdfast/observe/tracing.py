@@ -60,7 +60,7 @@ def _tracer(found: TracerProvider) -> Tracer:
 # -- enqueue -------------------------------------------------------------------------------------------------
 
 
-class Recorded(Protocol):
+class HasTaskId(Protocol):
     """A task that has its id."""
 
     @property
@@ -76,7 +76,7 @@ class Sending:
         """The same calls, looked at as they pass."""
         return calls
 
-    def recorded(self, handles: Sequence[Recorded]) -> None:
+    def recorded(self, handles: Sequence[HasTaskId]) -> None:
         """These are recorded."""
 
 
@@ -125,7 +125,7 @@ class _SpanOfSending(Sending):
             self._queues.add(call.options.queue)  # type: ignore[attr-defined]
             yield call
 
-    def recorded(self, handles: Sequence[Recorded]) -> None:
+    def recorded(self, handles: Sequence[HasTaskId]) -> None:
         """Tells of the tasks what is known now."""
         if self._alone:
             self._span.set_attribute("messaging.message.id", handles[0].task_id)

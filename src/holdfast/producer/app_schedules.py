@@ -11,10 +11,10 @@ from holdfast.admin import schedules as actions
 from holdfast.core.arguments import result_decoder
 from holdfast.core.ids import IdSource
 from holdfast.core.schedule.decide import changed_timing
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.producer.enqueue import Prepared
 from holdfast.producer.handle import TaskHandle
-from holdfast.producer.portal import Link
+from holdfast.producer.portal import StoreLink
 from holdfast.producer.schedules import TimingOptions, call_of, check_known, edited_call, protected_call
 from holdfast.producer.task_type import TaskType
 
@@ -25,7 +25,7 @@ Scheduled = Prepared[Any] | TaskType[..., Any]
 class Schedules:
     """The schedules of a store, those that the code declares and those that are made here."""
 
-    def __init__(self, link: Link, ids: IdSource, task_types: Mapping[str, TaskType[..., Any]]) -> None:
+    def __init__(self, link: StoreLink, ids: IdSource, task_types: Mapping[str, TaskType[..., Any]]) -> None:
         self._link = link
         self._ids = ids
         self._task_types = task_types
@@ -48,7 +48,7 @@ class Schedules:
         """Changes the given parts of a schedule, and nothing else; if its times change, so does its next occurrence."""
         what = None if call is None else self._call(call)
 
-        def change(schedule: Schedule) -> tuple[Timing, Call]:
+        def change(schedule: Schedule) -> tuple[Timing, ScheduledCall]:
             when = changed_timing(schedule.timing, **timing)
             return when, edited_call(schedule, what, when, self._link.crypto, queue=queue, priority=priority)
 
@@ -130,7 +130,7 @@ class Schedules:
         """Deletes a schedule; the tasks that it made stay. One that the code declares comes back with a worker."""
         self._link.run(self.aremove(name))
 
-    def _call(self, call: Scheduled) -> Call:
+    def _call(self, call: Scheduled) -> ScheduledCall:
         made = call_of(call)
         check_known(made.type, self._task_types)
         return made

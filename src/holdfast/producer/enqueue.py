@@ -15,7 +15,7 @@ from holdfast.errors import BadOption, RequestConflict, UsageError
 from holdfast.observe.tracing import carrier, sending
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.options import Options, changed
-from holdfast.producer.portal import Link, finished
+from holdfast.producer.portal import StoreLink, finished
 from holdfast.runtime.interrupts import shielded
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Eager(Protocol):
 class Recorder:
     """Records prepared calls as tasks."""
 
-    def __init__(self, link: Link, ids: IdSource) -> None:
+    def __init__(self, link: StoreLink, ids: IdSource) -> None:
         self.link = link
         self._ids = ids
         #: Called with each call before it is enqueued, in the thread and context of the caller.

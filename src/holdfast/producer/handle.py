@@ -10,7 +10,7 @@ from holdfast.core.habits import HANDLE_HABITS, habit
 from holdfast.core.priority import check_priority
 from holdfast.core.task import FINAL_STATES, Attempt, LogLine, Progress, State, Task, kept_log, shown_progress
 from holdfast.errors import Refused, TaskCancelled, TaskFailed, UnknownTask, UsageError
-from holdfast.producer.portal import Link
+from holdfast.producer.portal import StoreLink
 from holdfast.producer.task_info import TaskInfo, task_info
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TaskHandle(Generic[R_co]):
 
     __slots__ = ("_decode", "_known_end", "_link", "task_id")
 
-    def __init__(self, link: Link, task_id: str, decode: Callable[[bytes], R_co]) -> None:
+    def __init__(self, link: StoreLink, task_id: str, decode: Callable[[bytes], R_co]) -> None:
         self.task_id = task_id
         self._link = link
         self._decode = decode
@@ -38,7 +38,7 @@ class TaskHandle(Generic[R_co]):
         self._known_end: Task | None = None
 
     @property
-    def link(self) -> Link:
+    def link(self) -> StoreLink:
         """What it has in common with the other handles of its app."""
         return self._link
 

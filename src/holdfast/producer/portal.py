@@ -215,7 +215,7 @@ def finished(future: Future[T]) -> T:
 # -- link ----------------------------------------------------------------------------------------------------
 
 
-class Link:
+class StoreLink:
     """What task types and handles share: the store of this process, the sync face, and `why`."""
 
     def __init__(self, store: Callable[[], Store], portal: Portal, crypto: PayloadCrypto | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.core.durations import Duration
 from holdfast.core.names import check_queue
 from holdfast.core.priority import Order, step_of
-from holdfast.producer.portal import Link
+from holdfast.producer.portal import StoreLink
 from holdfast.stores import documents
 from holdfast.stores.contract import QueueCounts
 
@@ -17,7 +17,7 @@ class Queues:
 
     __slots__ = ("_link",)
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self._link = link
 
     async def alist(self) -> Sequence[QueueCounts]:

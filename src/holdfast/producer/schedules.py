@@ -12,7 +12,7 @@ from holdfast.core.names import check_schedule
 from holdfast.core.retry import Retry
 from holdfast.core.schedule.decide import changed_call
 from holdfast.core.schedule.occurrences import signed_timing
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import Outcome
 from holdfast.errors import BadArguments, BadOption, UnknownTaskType
 from holdfast.producer.enqueue import Prepared
@@ -108,20 +108,20 @@ def check_known(type_name: str, task_types: Mapping[str, Any]) -> None:
         raise UnknownTaskType(f"this app has no task type {type_name}; it has {known}")
 
 
-def protected_call(call: Call, crypto: PayloadCrypto | None, name: str, timing: Timing) -> Call:
+def protected_call(call: ScheduledCall, crypto: PayloadCrypto | None, name: str, timing: Timing) -> ScheduledCall:
     """What each occurrence of the schedule of this name and timing enqueues, as its app signs and encrypts it."""
     return call if crypto is None else crypto.call(call, name, timing)
 
 
 def edited_call(
     schedule: Schedule,
-    new: Call | None,
+    new: ScheduledCall | None,
     timing: Timing,
     crypto: PayloadCrypto | None,
     *,
     queue: str | None,
     priority: int | None,
-) -> Call:
+) -> ScheduledCall:
     """The call of a schedule that gets this timing and the given changes; signed and encrypted again where needed."""
     before = schedule.call
     fits = queue in {None, before.queue} and signed_timing(timing) == signed_timing(schedule.timing)
@@ -131,7 +131,7 @@ def edited_call(
     return crypto.call(changed_call(plain, queue=queue, priority=priority), schedule.name, timing)
 
 
-def call_of(call: Prepared[Any] | TaskType[..., Any]) -> Call:
+def call_of(call: Prepared[Any] | TaskType[..., Any]) -> ScheduledCall:
     """What each occurrence enqueues: a prepared call, or a task type without arguments; not yet signed or encrypted."""
     prepared = _prepared(call, None) if isinstance(call, TaskType) else call
     if not isinstance(prepared, Prepared):
@@ -146,7 +146,7 @@ def call_of(call: Prepared[Any] | TaskType[..., Any]) -> Call:
     for name, value in unfit.items():
         if value:
             raise BadOption(f"{name}: the schedule decides when its tasks run and what they are called; leave it out")
-    return Call(
+    return ScheduledCall(
         type=prepared.type,
         queue=options.queue,
         payload=prepared.payload,

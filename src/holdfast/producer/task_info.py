@@ -25,7 +25,7 @@ from holdfast.core.task import (
 from holdfast.errors import NotGenuine, UnknownKey
 
 if TYPE_CHECKING:
-    from holdfast.producer.portal import Link
+    from holdfast.producer.portal import StoreLink
 
 #: How pydantic names the JSON form in a JSON schema.
 _TITLE: Final = "Task"
@@ -217,7 +217,7 @@ class TaskInfo:
         return hash(self.record.task_id)
 
 
-def task_info(link: Link, task: Task) -> TaskInfo:
+def task_info(link: StoreLink, task: Task) -> TaskInfo:
     """The task as the app sees it, decrypted where it has the keys."""
     opened: dict[str, bytes] = {}
     try:

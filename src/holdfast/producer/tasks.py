@@ -22,7 +22,7 @@ from holdfast.core.task import State
 from holdfast.errors import BadOption, Refused
 from holdfast.producer.handle import TaskHandle, unknown_task
 from holdfast.producer.options import epoch_ms
-from holdfast.producer.portal import Link
+from holdfast.producer.portal import StoreLink
 from holdfast.producer.task_info import TaskInfo, task_info
 from holdfast.producer.task_type import TaskType
 from holdfast.stores.contract import MAX_BATCH, Query, WorkerRecord
@@ -65,7 +65,7 @@ class Tasks:
 
     __slots__ = ("_clock", "_link")
 
-    def __init__(self, link: Link, clock: Clock) -> None:
+    def __init__(self, link: StoreLink, clock: Clock) -> None:
         self._link = link
         self._clock = clock
 
@@ -117,7 +117,7 @@ class DeadLetters:
 
     __slots__ = ("_clock", "_link")
 
-    def __init__(self, link: Link, clock: Clock) -> None:
+    def __init__(self, link: StoreLink, clock: Clock) -> None:
         self._link = link
         self._clock = clock
 
@@ -181,7 +181,7 @@ class Workers:
 
     __slots__ = ("_link",)
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self._link = link
 
     async def alist(self) -> list[WorkerRecord]:
@@ -193,7 +193,7 @@ class Workers:
         return self._link.run(self.alist())
 
 
-async def astatus_many(link: Link, tasks: Iterable[TaskRef]) -> list[TaskInfo | None]:
+async def astatus_many(link: StoreLink, tasks: Iterable[TaskRef]) -> list[TaskInfo | None]:
     """Each task in order, None for one that the store does not know; one call of the store for 1,000 of them."""
     ids = [id_of(task) for task in tasks]
     found: list[TaskInfo | None] = []
@@ -209,7 +209,7 @@ def id_of(task: TaskRef) -> str:
     return check_task_id(task.task_id if isinstance(task, (TaskHandle, TaskInfo)) else task)
 
 
-async def _listed(link: Link, query: Query, given: Filter, limit: int) -> list[TaskInfo]:
+async def _listed(link: StoreLink, query: Query, given: Filter, limit: int) -> list[TaskInfo]:
     store = link.store()
     found = await search(store, _limited(query, limit), given)
     page = await inspect.with_history(store, found.page)

@@ -37,7 +37,7 @@ from holdfast.core.schedule.occurrences import (
     shown_time,
     signed_timing,
 )
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import Claimed, NewTask, Task
 from holdfast.errors import BadOption, NotGenuine, PayloadTooLarge, UnknownKey
 from holdfast.security.keys import Keys
@@ -85,14 +85,14 @@ class PayloadCrypto:
         payload = self._encrypted(task.payload, about, what, alike=task.request_id is not None)
         return replace(task, payload=payload, headers={**task.headers, **self._task_headers(task, payload)})
 
-    def call(self, call: Call, name: str, timing: Timing) -> Call:
+    def call(self, call: ScheduledCall, name: str, timing: Timing) -> ScheduledCall:
         """What this schedule enqueues, protected like a task; each declaration of it has the same bytes."""
         what = f"arguments of {call.type}"
         payload = self._encrypted(call.payload, _about("arguments", call.type, call.queue), what, alike=True)
         headers = self._schedule_headers(call, payload, name, signed_timing(timing).text)
         return replace(call, payload=payload, headers={**call.headers, **headers})
 
-    def opened_call(self, schedule: Schedule) -> Call:
+    def opened_call(self, schedule: Schedule) -> ScheduledCall:
         """What a schedule enqueues, as its declarer gave it; `NotGenuine` if that had not our keys."""
         call, what = schedule.call, f"schedule {schedule.name}"
         if self._signing is not None:
@@ -159,7 +159,7 @@ class PayloadCrypto:
         words = (_OF_TASK, key_id, signed_at, task.type, task.queue, task.task_id)
         return {SIGNATURE_HEADER: f"{_OF_TASK}.{key_id}.{signed_at}.{_mac(self._signing.current, words, payload)}"}
 
-    def _schedule_headers(self, call: Call, payload: bytes, name: str, timing: str) -> dict[str, str]:
+    def _schedule_headers(self, call: ScheduledCall, payload: bytes, name: str, timing: str) -> dict[str, str]:
         if self._signing is None:
             return {}
         key_id = self._signing.current_id
@@ -275,7 +275,7 @@ def _of_claim(task: Claimed | Task, signed: Sequence[str]) -> tuple[tuple[str, .
     return None
 
 
-def _of_schedule(call: Call, signed: Sequence[str], name: str) -> tuple[tuple[str, ...], bytes] | None:
+def _of_schedule(call: ScheduledCall, signed: Sequence[str], name: str) -> tuple[tuple[str, ...], bytes] | None:
     match signed:
         case [form, key_id] if form == _OF_SCHEDULE:
             return (form, key_id, call.type, call.queue, name, call.headers.get(TIMING_HEADER, "")), call.payload

@@ -10,8 +10,7 @@ from msgspec import UNSET
 from holdfast.admin import schedules as actions
 from holdfast.admin.views import ScheduleView
 from holdfast.core.schedule.decide import changed_timing
-from holdfast.core.schedule.record import Call as ScheduledCall
-from holdfast.core.schedule.record import Timing
+from holdfast.core.schedule.record import ScheduledCall, Timing
 from holdfast.observe.tracing import carrier_of_request
 from holdfast.producer.options import Options, changed
 from holdfast.server.auth import Rule, Scope

@@ -91,7 +91,7 @@ class Held(Message, frozen=True):
     running: int = 0
 
 
-class Progress(Message, frozen=True):
+class ProgressReport(Message, frozen=True):
     """The latest progress by key, JSON bytes."""
 
     latest: dict[int, bytes]
@@ -199,7 +199,17 @@ class Stop(Message, frozen=True):
 
 
 FromChild = (
-    Hello | ImportFailed | Broken | Held | Progress | Ended | Reserving | WakeupUnused | Counted | Recycle | Drained
+    Hello
+    | ImportFailed
+    | Broken
+    | Held
+    | ProgressReport
+    | Ended
+    | Reserving
+    | WakeupUnused
+    | Counted
+    | Recycle
+    | Drained
 )
 ToChild = Start | Begin | Extended | Lost | CancelRequested | Look | Resize | Pause | Quiet | Stop
 

@@ -20,7 +20,7 @@ from holdfast.stores.open import open_store
 from holdfast.worker.child.context import LogKeeper
 from holdfast.worker.child.run import MAX_LINE_CHARS, MAX_LINES, MAX_LOG_BYTES, Report
 from holdfast.worker.child.watchdog import MESSAGE_BYTES, Watchdog
-from holdfast.worker.protocol import FromChild, Progress
+from holdfast.worker.protocol import FromChild, ProgressReport
 from tests.servers.urls import STORES, fresh_store
 from tests.worker.rig import Rig
 
@@ -221,7 +221,7 @@ def test_only_runs_that_say_something_pay_for_it() -> None:
 
 def test_reports_are_passed_on_once_a_second_at_most_and_in_messages_of_a_bounded_size() -> None:
     async def scenario() -> None:
-        told: list[Progress] = []
+        told: list[ProgressReport] = []
         leave = asyncio.Event()
 
         async def talks() -> None:
@@ -231,7 +231,7 @@ def test_reports_are_passed_on_once_a_second_at_most_and_in_messages_of_a_bounde
                 await asyncio.sleep(0.001)
 
         async def tell(message: FromChild) -> None:
-            if isinstance(message, Progress):
+            if isinstance(message, ProgressReport):
                 told.append(message)
 
         rig = Rig(talks, slots=200)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from holdfast.clock import Clock
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.protocol import Ended, FromChild, Held, Progress, ToChild
+from holdfast.worker.protocol import Ended, FromChild, Held, ProgressReport, ToChild
 from holdfast.worker.supervisor.pool import ChildPool
 from holdfast.worker.supervisor.process import ChildProcess
 
@@ -32,7 +32,7 @@ class FakeProcess(ChildProcess):
                 self._note(message)
             case Ended(keys):
                 self._clear(keys)
-            case Progress(latest):
+            case ProgressReport(latest):
                 self.progress.update(latest)
 
 

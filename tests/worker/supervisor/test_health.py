@@ -25,7 +25,7 @@ from holdfast.errors import BadOption
 from holdfast.testing.clock import SteppedClock
 from holdfast.worker.options import health_address
 from holdfast.worker.supervisor import health
-from holdfast.worker.supervisor.health import MAX_REQUEST_BYTES, Health, HealthServer, Systemd
+from holdfast.worker.supervisor.health import MAX_REQUEST_BYTES, HealthServer, Systemd, WorkerHealth
 from tests.support import ROOT, WorkerProcess, eventually, run_holdfast, run_worker
 from tests.worker.helpers import APP, enqueue, in_state, working
 from tests.worker.test_outage import outage
@@ -49,7 +49,7 @@ class FakeHealth:
 # -- what is a reason --------------------------------------------------------------------------------------
 
 
-def health_of(clock: SteppedClock, *children: Any) -> tuple[Health, Any, Any]:
+def health_of(clock: SteppedClock, *children: Any) -> tuple[WorkerHealth, Any, Any]:
     pool = SimpleNamespace(
         children=lambda: children,
         closed=False,
@@ -58,7 +58,7 @@ def health_of(clock: SteppedClock, *children: Any) -> tuple[Health, Any, Any]:
         concurrency=SimpleNamespace(current=10),
     )
     heartbeat = SimpleNamespace(succeeded_at_ms=clock.monotonic_ms())
-    return Health(60_000, clock, cast("Any", pool)), pool, heartbeat
+    return WorkerHealth(60_000, clock, cast("Any", pool)), pool, heartbeat
 
 
 def child(running: int = 0, *, alone: bool = False) -> Any:

@@ -10,7 +10,7 @@ from holdfast.stores.contract import WorkerOrders, WorkerRecord
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
 from holdfast.testing.clock import SteppedClock
-from holdfast.worker.protocol import CancelRequested, Extended, Held, HeldTask, Lost, Progress
+from holdfast.worker.protocol import CancelRequested, Extended, Held, HeldTask, Lost, ProgressReport
 from holdfast.worker.supervisor.heartbeat import Heartbeat
 from tests.worker.rig import IDS
 from tests.worker.supervisor.fakes import FakeProcess, pool_of
@@ -55,7 +55,7 @@ class Stage:
         """The tasks of this call of `extend`."""
         return {hold.task_id for hold in self.store.extended[call]}
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: ProgressReport) -> None:
         """The child sends progress, and the pool's event reaches the heartbeat."""
         self.child.say(progress)
         self.heartbeat.nudge()
@@ -147,8 +147,8 @@ def test_progress_that_arrives_during_a_renewal_is_written_with_the_next_one() -
         task = stage.tasks[0]
         await stage.until_extended(1)
         await turns()
-        stage.report(Progress({task.key: b"1 %"}))
-        stage.store.during_extend = lambda: stage.report(Progress({task.key: b"2 %"}))
+        stage.report(ProgressReport({task.key: b"1 %"}))
+        stage.store.during_extend = lambda: stage.report(ProgressReport({task.key: b"2 %"}))
         await stage.until_extended(2)
         stage.store.during_extend = lambda: None
         await stage.until_extended(3)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.testing.clock import SteppedClock
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.protocol import Drained, FromChild, Held, Hello, Look, Progress, WakeupUnused
+from holdfast.worker.protocol import Drained, FromChild, Held, Hello, Look, ProgressReport, WakeupUnused
 from holdfast.worker.supervisor.pool import (
     ChildGone,
     ChildPool,
@@ -79,7 +79,7 @@ async def events_until_gone(pool: ChildPool) -> list[PoolEvent]:
 
 def test_the_supervisor_gets_the_events_of_a_child_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     hello = Hello("sqlite:///x", 30_000, ())
-    child = Scripted(hello, Held(1), Progress({1: b"{}"}), Held(2), Drained(0))
+    child = Scripted(hello, Held(1), ProgressReport({1: b"{}"}), Held(2), Drained(0))
     starting(monkeypatch, child)
 
     async def scenario(pool: ChildPool) -> None:

@@ -15,7 +15,7 @@ from holdfast.core.durations import Duration, duration_ms
 from holdfast.core.names import check_queue
 from holdfast.core.priority import check_priority
 from holdfast.core.schedule.occurrences import check_signed_timing
-from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing, is_bound
+from holdfast.core.schedule.record import Missed, Overlap, Schedule, ScheduledCall, Timing, is_bound
 from holdfast.core.schedule.timing import Occurrences, occurrences_of
 from holdfast.errors import BadDuration, BadSchedule
 
@@ -55,8 +55,8 @@ def changed_timing(
 
 
 def changed_call(
-    call: Call, *, queue: str | None = None, priority: int | None = None, payload: bytes | None = None
-) -> Call:
+    call: ScheduledCall, *, queue: str | None = None, priority: int | None = None, payload: bytes | None = None
+) -> ScheduledCall:
     """The call with that replaced which is given, checked; signed or encrypted, it stays in its queue as it is."""
     if is_bound(call) and (payload is not None or queue not in {None, call.queue}):
         raise BadSchedule(
@@ -212,7 +212,9 @@ def resumed(schedule: Schedule, now_ms: int) -> Schedule:
     return _changed(schedule, paused=False, next_at_ms=_next_ms(schedule.timing, now_ms))
 
 
-def edited(schedule: Schedule, timing: Timing, call: Call, now_ms: int, declared: str | None = None) -> Schedule:
+def edited(
+    schedule: Schedule, timing: Timing, call: ScheduledCall, now_ms: int, declared: str | None = None
+) -> Schedule:
     """The schedule with another definition; still paused if it was, and with a new next occurrence if its times change.
 
     `declared` is the digest of the definition, if this one comes from an app's code.
@@ -232,7 +234,7 @@ def ran(schedule: Schedule, task_id: str) -> Schedule:
     return _changed(schedule, last_task_id=task_id)
 
 
-def digest(timing: Timing, call: Call) -> str:
+def digest(timing: Timing, call: ScheduledCall) -> str:
     """A short text that tells definitions apart."""
     return sha256(msgspec.json.encode((timing, call))).hexdigest()[:16]
 

@@ -45,7 +45,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.cron, self.timezone, self.every_ms
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScheduledCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What each occurrence enqueues."""
 
     type: str
@@ -61,7 +61,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     timing: Timing
-    call: Call
+    call: ScheduledCall
     #: Where it was declared: the app's reference, or "" for one that was made at run time.
     source: str = ""
     #: A digest of what was declared there: for as long as that stays the same, changes made at run time stay too.
@@ -80,6 +80,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 1
 
 
-def is_bound(call: Call) -> bool:
+def is_bound(call: ScheduledCall) -> bool:
     """Whether a call is good for its own queue only."""
     return is_encrypted(call.payload) or SIGNATURE_HEADER in call.headers

@@ -164,7 +164,7 @@ class Completions(Database):
         return connection
 
 
-class Completion:
+class PostgresCompletion:
     """The transaction of one task: `begin`, then `finish` or `abandon`."""
 
     def __init__(self, completions: Completions, task_id: str, token: str, rest_ms: int) -> None:

@@ -35,7 +35,7 @@ from holdfast.stores.postgres import answers, doctor
 from holdfast.stores.postgres.arguments import batch, hold_columns, known_id
 from holdfast.stores.postgres.calls import Calls
 from holdfast.stores.postgres.claims import Exchanges
-from holdfast.stores.postgres.completion import Completion, Completions
+from holdfast.stores.postgres.completion import Completions, PostgresCompletion
 from holdfast.stores.postgres.documents import Documents
 from holdfast.stores.postgres.encoding import uuids
 from holdfast.stores.postgres.within import PostgresWithin
@@ -237,9 +237,9 @@ class PostgresStore(Documents):
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _completion(self, task_id: str, token: str, rest_ms: int) -> Completion:
+    def _completion(self, task_id: str, token: str, rest_ms: int) -> PostgresCompletion:
         """A transaction whose commit is also the ack of this claim; `rest_ms` may pass between two statements."""
-        return Completion(self._completions, known_id(task_id), token, rest_ms)
+        return PostgresCompletion(self._completions, known_id(task_id), token, rest_ms)
 
     async def _rows_of(self, task_ids: Sequence[str]) -> list[tuple[Any, ...]]:
         known = [task_id for task_id in task_ids if known_id(task_id) == task_id]

@@ -20,7 +20,7 @@ _MAX_GROUP: Final = 256
 _CLOSED: Final = "the store is closed"
 
 
-class Call:
+class PendingCall:
     """An operation on its way through a thread, and what became of it."""
 
     __slots__ = ("answer", "error", "operation", "use")
@@ -32,7 +32,7 @@ class Call:
         self.error: BaseException | None = None
 
 
-class AsyncCall(Call):
+class AsyncCall(PendingCall):
     """A call that is answered on the event loop of its caller."""
 
     __slots__ = ("future", "loop")
@@ -43,7 +43,7 @@ class AsyncCall(Call):
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
 
-class SyncCall(Call):
+class SyncCall(PendingCall):
     """A call whose caller waits in its own thread."""
 
     __slots__ = ("answered",)
@@ -115,7 +115,9 @@ class Turns:
 class CallThread(Turns):
     """A thread that takes calls in groups and answers each where it came from."""
 
-    def __init__(self, name: str, run_group: Callable[[Sequence[Call]], None], disconnect: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, run_group: Callable[[Sequence[PendingCall]], None], disconnect: Callable[[], None]
+    ) -> None:
         super().__init__(disconnect)
         self._name = name
         self._run_group = run_group
@@ -125,7 +127,7 @@ class CallThread(Turns):
     def start_anew(self) -> None:
         """Without a thread, and without the calls that one of the parent process is to answer."""
         super().start_anew()
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
         #: Held while the thread is started, and never waited for: a signal handler may come in between.
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -146,7 +148,7 @@ class CallThread(Turns):
             raise call.error
         return call.answer
 
-    def _hand_in(self, call: Call) -> None:
+    def _hand_in(self, call: PendingCall) -> None:
         if self._closed:
             raise StoreUnavailable(_CLOSED)
         self._calls.put(call)
@@ -188,7 +190,7 @@ class CallThread(Turns):
         self._ended = True
         self._refuse_rest()
 
-    def _gather(self, first: Call) -> tuple[list[Call], bool]:
+    def _gather(self, first: PendingCall) -> tuple[list[PendingCall], bool]:
         """The calls that wait, and whether any may come after them."""
         calls = [first]
         with contextlib.suppress(queue.Empty):
@@ -209,7 +211,7 @@ class CallThread(Turns):
                     _answer([call])
 
 
-def _answer(calls: Sequence[Call]) -> None:
+def _answer(calls: Sequence[PendingCall]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[AsyncCall]] = {}
     for call in calls:
         if isinstance(call, AsyncCall):

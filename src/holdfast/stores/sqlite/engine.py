@@ -19,7 +19,7 @@ from holdfast.core.task import NewTask
 from holdfast.errors import HoldfastError, StoreFull, StoreUnavailable
 from holdfast.runtime.forks import process, watch
 from holdfast.stores.sqlite.ballast import Ballast, Use
-from holdfast.stores.sqlite.call_thread import AsyncCall, Call, CallThread, SyncCall
+from holdfast.stores.sqlite.call_thread import AsyncCall, CallThread, PendingCall, SyncCall
 from holdfast.stores.sqlite.connection import File, connect, disconnect, pending
 from holdfast.stores.sqlite.direct import DirectWriter
 from holdfast.stores.sqlite.errors import translated
@@ -170,7 +170,7 @@ class Engine:
         steps, self._steps = self._steps, []
         return steps
 
-    def _write_group(self, calls: Sequence[Call]) -> None:
+    def _write_group(self, calls: Sequence[PendingCall]) -> None:
         waited = self._direct.wait()
         try:
             self._write(calls)
@@ -178,7 +178,7 @@ class Engine:
             if waited:
                 self._direct.end()
 
-    def _write(self, calls: Sequence[Call]) -> None:
+    def _write(self, calls: Sequence[PendingCall]) -> None:
         self._check_file(self._write_file, self._close_writer)
         self._open_for_writing()
         admitted = self._admitted(calls)
@@ -192,7 +192,7 @@ class Engine:
             for call in sorted(admitted, key=_by_use):
                 self._commit_alone(call)
 
-    def _admitted(self, calls: Sequence[Call]) -> Sequence[Call]:
+    def _admitted(self, calls: Sequence[PendingCall]) -> Sequence[PendingCall]:
         if self.ballast.restore() or self._has_free_pages():
             return calls
         for call in calls:
@@ -209,7 +209,7 @@ class Engine:
         free_pages = self._open_for_writing().pragma("freelist_count")
         return int(free_pages) * _PAGE_BYTES >= ballasts * self.ballast.size
 
-    def _commit_together(self, calls: Sequence[Call]) -> None:
+    def _commit_together(self, calls: Sequence[PendingCall]) -> None:
         transaction = self._begin("BEGIN IMMEDIATE")
         try:
             for call in calls:
@@ -220,7 +220,7 @@ class Engine:
             raise
         self.wakeups.notify(transaction.wakeups)
 
-    def _commit_alone(self, call: Call) -> None:
+    def _commit_alone(self, call: PendingCall) -> None:
         call.error = None
         try:
             self._commit_together([call])
@@ -229,7 +229,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001  # its caller gets it
             call.error = self._explained(error)
 
-    def _commit_on_a_full_disk(self, call: Call, error: apsw.FullError) -> None:
+    def _commit_on_a_full_disk(self, call: PendingCall, error: apsw.FullError) -> None:
         call.error = translated(error, self._path)
         self.ballast.give_up(call.use)
         if call.use is Use.NEW_TASKS and not self._has_free_pages():
@@ -247,14 +247,14 @@ class Engine:
 
     # -- on the reader's thread -----------------------------------------------------------------------------
 
-    def _read_group(self, calls: Sequence[Call]) -> None:
+    def _read_group(self, calls: Sequence[PendingCall]) -> None:
         for call in calls:
             try:
                 self._read(call)
             except Exception as error:  # noqa: BLE001  # its caller gets it
                 call.error = self._explained(error)
 
-    def _read(self, call: Call) -> None:
+    def _read(self, call: PendingCall) -> None:
         self._check_file(self._read_file, self._close_reader)
         if self._read_connection is None:
             self._read_connection, _ = connect(self._path, again=self._was_open)
@@ -290,11 +290,11 @@ class Engine:
             raise StoreUnavailable(_GONE % self._path)
 
 
-def _by_use(call: Call) -> int:
+def _by_use(call: PendingCall) -> int:
     return -call.use
 
 
-def _run(call: Call, transaction: Transaction) -> None:
+def _run(call: PendingCall, transaction: Transaction) -> None:
     try:
         call.answer = call.operation(transaction)
     except HoldfastError as error:

@@ -13,7 +13,7 @@ from holdfast.core.fairness import QueueShare
 from holdfast.core.ids import IdSource, claim_token
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.retry import RunPolicy
-from holdfast.core.schedule.record import Call, Schedule, Timing
+from holdfast.core.schedule.record import Schedule, ScheduledCall, Timing
 from holdfast.core.task import Claimed, Enqueued, ExpiredClaim, Failure, NewTask, State, Task
 from holdfast.stores.contract import MAINTENANCE, Placement, Promoted, QueueCounts, Reserve, Retention, Store
 from holdfast.testing.kit.expect import expect_true, only
@@ -227,7 +227,9 @@ def every_settlement(claim: Claimed) -> dict[str, Change]:
 
 def every_minute(name: str = "nightly", queue: str = "default", **fields: Any) -> Schedule:
     """A schedule of a plain task every minute: version 1, no next occurrence, unless `fields` say so."""
-    return Schedule(name=name, timing=Timing(every_ms=60_000), call=Call(type="kit.work", queue=queue), **fields)
+    return Schedule(
+        name=name, timing=Timing(every_ms=60_000), call=ScheduledCall(type="kit.work", queue=queue), **fields
+    )
 
 
 def next_version(schedule: Schedule, **fields: Any) -> Schedule:

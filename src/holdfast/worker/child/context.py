@@ -18,7 +18,7 @@ from holdfast.observe.tracing import trace_id
 from holdfast.runtime.interrupts import shielded
 from holdfast.worker.child.once import KEEP, Once
 from holdfast.worker.child.run import Run, report_of
-from holdfast.worker.child.transaction import Transaction, set_result
+from holdfast.worker.child.transaction import RunTransaction, set_result
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -152,13 +152,13 @@ class RunningTask:
         """
         return Once(self._run, key)(*call, **options) if call else Once(self._run, key, **options)
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> RunTransaction:
         """A block whose commit is also the success of this task, on PostgreSQL: `async with`, or `with` in threads.
 
         It gives a connection of psycopg to the store's database. At its end the writes are committed together with the
         ack of the claim; if the claim is lost, nothing is, and `ClaimLost` is raised. What raises inside rolls back.
         """
-        return Transaction(self._run)
+        return RunTransaction(self._run)
 
     def set_result(self, value: Any) -> None:
         """The task's result, to be stored by the commit of the `transaction()` block in which this is called."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.worker")
 
 
-class Completion(Protocol):
+class StoreCompletion(Protocol):
     """The store's part of such a block."""
 
     async def begin(self, *, threaded: bool) -> Any:
@@ -41,7 +41,7 @@ class Completion(Protocol):
         ...
 
 
-class Transaction:
+class RunTransaction:
     """The block: `async with` in coroutines, `with` in threads."""
 
     def __init__(self, run: Run) -> None:
@@ -140,10 +140,10 @@ async def _abandon(run: Run, state: TransactionState, error: BaseException | Non
     await _opened(state).abandon(at_once=interrupted)
 
 
-def _opened(state: TransactionState) -> Completion:
+def _opened(state: TransactionState) -> StoreCompletion:
     if state.completion is None:
         raise UsageError("transaction(): the block was never entered")
-    return cast("Completion", state.completion)
+    return cast("StoreCompletion", state.completion)
 
 
 def set_result(run: Run, value: Any) -> None:
@@ -180,7 +180,7 @@ def note_error(run: Run, error: BaseException) -> None:
     )
 
 
-def _completion(store: Store, task_id: str, token: str, rest_ms: int) -> Completion:
+def _completion(store: Store, task_id: str, token: str, rest_ms: int) -> StoreCompletion:
     """The block in the database where the task is."""
     make = store.capabilities.completion
     if make is None:
@@ -189,4 +189,4 @@ def _completion(store: Store, task_id: str, token: str, rest_ms: int) -> Complet
             f"transaction(): only PostgreSQL commits a task's writes together with its end, this store is {engine}; "
             "use current().once() here"
         )
-    return cast("Completion", make(task_id, token, rest_ms))
+    return cast("StoreCompletion", make(task_id, token, rest_ms))

@@ -19,7 +19,7 @@ from holdfast.worker.child.loop import Fetcher
 from holdfast.worker.child.run import Ending
 from holdfast.worker.child.slots import Slots
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.protocol import Counted, FromChild, Progress, Recycle, Reserving
+from holdfast.worker.protocol import Counted, FromChild, ProgressReport, Recycle, Reserving
 
 _log = logging.getLogger("holdfast.worker")
 
@@ -121,10 +121,10 @@ class Watchdog:
                 latest[key] = news
                 size += len(news)
                 if size >= MESSAGE_BYTES:
-                    await self._send(Progress(latest))
+                    await self._send(ProgressReport(latest))
                     latest, size = {}, 0
         if latest:
-            await self._send(Progress(latest))
+            await self._send(ProgressReport(latest))
 
     async def _send_reserving(self) -> None:
         now_ms, reserved_at_ms = self._clock.monotonic_ms(), self._fetcher.reserved_at_ms

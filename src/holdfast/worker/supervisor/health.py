@@ -39,7 +39,7 @@ _ACCEPT = re.compile(rb"\r\naccept: *([^\r\n]*)", re.IGNORECASE)
 _STATUS_EVERY_S = 5.0
 
 
-class Health:
+class WorkerHealth:
     """Whether a worker lives, and whether it gets work, from what the supervisor knows: user code may block a child."""
 
     def __init__(self, ready_within_ms: int, clock: Clock, pool: ChildPool) -> None:
@@ -140,7 +140,7 @@ class WorkerMetrics:
 class HealthServer:
     """Serves while the block runs; without an address, nothing."""
 
-    def __init__(self, address: str | None, health: Health, metrics: WorkerMetrics | None = None) -> None:
+    def __init__(self, address: str | None, health: WorkerHealth, metrics: WorkerMetrics | None = None) -> None:
         self._address = address
         self._health = health
         self._metrics = metrics
@@ -243,7 +243,7 @@ class Systemd:
         """The worker is about to end."""
         self._send("STOPPING=1\nSTATUS=draining")
 
-    async def keep_informed(self, health: Health) -> None:
+    async def keep_informed(self, health: WorkerHealth) -> None:
         """Goes on until cancelled: sends the status, and while the worker is healthy, resets the watchdog."""
         while self._address is not None:
             if self._watchdog_s and not health.unhealthy():

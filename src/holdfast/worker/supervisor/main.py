@@ -21,7 +21,7 @@ from holdfast.worker.protocol import Hello
 from holdfast.worker.supervisor.banner import show_banner, warn_of_paused
 from holdfast.worker.supervisor.burst import until_idle
 from holdfast.worker.supervisor.claims import LAST_CALLS_S, WorkerClaims
-from holdfast.worker.supervisor.health import Health, HealthServer, Systemd, WorkerMetrics
+from holdfast.worker.supervisor.health import HealthServer, Systemd, WorkerHealth, WorkerMetrics
 from holdfast.worker.supervisor.pool import (
     ChildGone,
     ChildPool,
@@ -54,7 +54,7 @@ class Supervisor:
         self._claims: WorkerClaims | None = None
         self._opening = asyncio.Lock()
         self._admitting: dict[Incarnation, asyncio.Task[None]] = {}
-        self._health = Health(options.ready_within_ms, self._clock, self._pool)
+        self._health = WorkerHealth(options.ready_within_ms, self._clock, self._pool)
         self._metrics = WorkerMetrics(self._pool, self._clock, on=options.measured)
         self._systemd = Systemd.from_environment()
         #: Tasks whose failure ends the worker.

@@ -109,7 +109,7 @@ class ChildPool:
         #: When the last reserve that was answered was sent, by any child.
         self.reserved_at_ms: int | None = None
         #: The runs that have ended.
-        self.rate = Rate(clock)
+        self.rate = EventRate(clock)
         #: The metrics that the children have counted.
         self.tally = Tally()
         #: How many unfinished tasks were released because the worker stops.
@@ -296,7 +296,7 @@ class ChildPool:
         match message:
             case protocol.Held():
                 self._take_note(slot, incarnation, child, message)
-            case protocol.Progress():
+            case protocol.ProgressReport():
                 self._report(ProgressReported())
             case protocol.Reserving(sent_at_ms):
                 self.reserved_at_ms = max(sent_at_ms, self.reserved_at_ms or sent_at_ms)
@@ -342,7 +342,7 @@ class ChildPool:
                 child.resize(concurrency)
 
 
-class Rate:
+class EventRate:
     """Events of the last minute, counted by the second."""
 
     def __init__(self, clock: Clock) -> None:

@@ -208,7 +208,7 @@ class ChildProcess:
             match message:
                 case protocol.Held():
                     self._note(message)
-                case protocol.Progress(latest):
+                case protocol.ProgressReport(latest):
                     self.progress.update(latest)
                 case protocol.Ended(keys):
                     self._clear(keys)

@@ -41,7 +41,7 @@ from holdfast.errors import UnknownTask
 from holdfast.producer.enqueue import Prepared
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.options import Options, changed
-from holdfast.producer.portal import Link
+from holdfast.producer.portal import StoreLink
 from holdfast.producer.task_type import TaskType, declare
 from holdfast.runtime.interrupts import shielded
 from holdfast.stores import documents
@@ -343,7 +343,7 @@ class Celery:
         link = self._link()
         link.run(link.store().put(write))
 
-    def _link(self) -> Link:
+    def _link(self) -> StoreLink:
         return self.store_app()._link  # noqa: SLF001  (the app has no public call for documents)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast.core.retry import RunPolicy
-from holdfast.core.schedule.record import Call
+from holdfast.core.schedule.record import ScheduledCall
 from holdfast.core.task import NewTask, State
 from holdfast.errors import StaleEpoch
 from holdfast.stores import documents
@@ -170,7 +170,7 @@ async def call_may_move_to_another_queue(kit: Kit) -> None:
     await documents.put_schedule(kit.store, "nightly", schedule, 0)
     for number in range(1, 6):
         queue = f"q-{number}"
-        schedule = next_version(schedule, call=Call(type="kit.work", queue=queue))
+        schedule = next_version(schedule, call=ScheduledCall(type="kit.work", queue=queue))
         for _ in range(2):
             expect(f"put to {queue}", await documents.put_schedule(kit.store, "nightly", schedule, number), True)
         expect("schedule", await documents.schedule(kit.store, "nightly"), schedule)

@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.core import lifecycle
 from holdfast.core.retry import RunPolicy
-from holdfast.core.schedule.record import Call, Missed, Overlap, Schedule, Timing
+from holdfast.core.schedule.record import Missed, Overlap, Schedule, ScheduledCall, Timing
 from holdfast.stores import documents
 from holdfast.testing.kit.conformance.registry import Group
 from holdfast.testing.kit.expect import expect, expect_true
@@ -40,7 +40,7 @@ async def kept_exactly(kit: Kit) -> None:
             window_ms=7_200_000,
             overlap=Overlap.QUEUE,
         ),
-        call=Call(
+        call=ScheduledCall(
             type="mail.report",
             queue="mail",
             payload='{"to":"zoë"}'.encode(),
@@ -74,7 +74,7 @@ async def replaced_by_the_next_version(kit: Kit) -> None:
     """A caller that names the version that is there replaces the schedule."""
     first = every_minute()
     await _put(kit, first)
-    second = next_version(first, paused=True, call=Call(type="kit.other"))
+    second = next_version(first, paused=True, call=ScheduledCall(type="kit.other"))
     expect("put", await documents.put_schedule(kit.store, "nightly", second, 1), True)
     expect("schedule", await documents.schedule(kit.store, "nightly"), second)
     third = next_version(second, paused=False)

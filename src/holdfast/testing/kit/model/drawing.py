@@ -13,7 +13,7 @@ from holdfast.core.fairness import QueueShare
 from holdfast.core.lifecycle import Change
 from holdfast.core.priority import AGED_STEP_MS, STRICT_STEP_MS
 from holdfast.core.retry import RunPolicy
-from holdfast.core.schedule.record import Call, Schedule
+from holdfast.core.schedule.record import Schedule, ScheduledCall
 from holdfast.core.task import Claimed, Failure, NewTask
 from holdfast.stores.contract import Reserve, Retention
 from holdfast.testing.kit.kit import FOREIGN_TOKEN, every_minute
@@ -204,7 +204,9 @@ class Plan:
         """The schedule that is to follow the expected version, None for its removal."""
         if self.removes:
             return None
-        call = Call(type=TYPES[0], queue=self.queue, priority=self.occurs_in_ms % 7, headers={"made": "by chance"})
+        call = ScheduledCall(
+            type=TYPES[0], queue=self.queue, priority=self.occurs_in_ms % 7, headers={"made": "by chance"}
+        )
         next_at_ms = None if self.paused else now_ms + self.occurs_in_ms
         return replace(
             every_minute(self.name), call=call, paused=self.paused, next_at_ms=next_at_ms, version=expected + 1
