@@ -14,7 +14,7 @@ from holdfast.stores import documents
 from holdfast.stores.contract import MAINTENANCE, Store
 from holdfast.testing.clock import SteppedClock
 from holdfast.testing.kit.harness import StoreHarness
-from tests.core.test_occurrences import Oracle, ms
+from tests.core.schedule.test_timing import Oracle, ms
 from tests.maintenance.setting import CALL, hasten, nodes, occurrences_made, until
 
 #: Daily ones, with the usual policy: one occurrence at most falls between two looks.

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.stores.test_fork import url
+from tests.runtime.test_forks import url
 from tests.support import environment
 
 __all__ = ["url"]
