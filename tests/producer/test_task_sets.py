@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +111,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "mail.py": "from shop_project.app import app\n\n@app.task\ndef send(to: str) -> None: ...\n",
         "orders/__init__.py": "",
         "orders/tasks.py": "from holdfast import TaskSet\ntasks = TaskSet()\n\n@tasks.task\ndef ship() -> None: ...\n",
+        "orders/exported.py": "from shop_project.orders.tasks import tasks\n",
         "stock/__init__.py": "",
         "broken.py": "import not_installed_anywhere\n",
     }
@@ -133,6 +137,44 @@ def test_discovery_imports_the_modules_that_are_there_and_includes_their_sets() 
     assert "shop_project.orders.tasks" not in sys.modules
     assert set(app.task_types) == {"shop_project.orders.tasks.ship"}
     assert app.declared_queues == ("default",)
+
+
+INCLUSIONS: list[Callable[[Holdfast], None]] = [
+    lambda app: app.include("shop_project.orders.tasks"),
+    lambda app: app.include("shop_project.orders.exported"),
+    lambda app: app.discover("tasks", packages=["shop_project.stock", "shop_project.orders"]),
+]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("include", INCLUSIONS, ids=["by name", "by a module that imports the set", "discovered"])
+def test_a_producer_enqueues_what_the_app_includes_by_the_name_of_a_module(include: Callable[[Holdfast], None]) -> None:
+    with Holdfast("sqlite://", include=["shop_project.mail"]) as app:
+        include(app)
+        ship = importlib.import_module("shop_project.orders.tasks").ship
+        assert ship.using(priority=3).enqueue().status().priority == 3
+        assert ship.enqueue().status().type == "shop_project.orders.tasks.ship"
+        assert app.task_types["shop_project.orders.tasks.ship"] is ship
+
+
+@pytest.mark.usefixtures("project")
+def test_a_producer_imports_no_more_than_the_module_of_the_task() -> None:
+    with Holdfast("sqlite://", include=["shop_project.broken", "shop_project.orders.tasks"]):
+        importlib.import_module("shop_project.orders.tasks").ship.enqueue()
+        assert "shop_project.broken" not in sys.modules
+
+
+@pytest.mark.usefixtures("project")
+def test_threads_that_need_a_set_for_the_first_time_at_once_all_get_it() -> None:
+    with Holdfast("sqlite://", include=["shop_project.orders.exported"]), ThreadPoolExecutor(8) as threads:
+        ship = importlib.import_module("shop_project.orders.tasks").ship
+        started = threading.Barrier(8)
+
+        def prepare() -> str:
+            started.wait(10)
+            return str(ship.prepare().type)
+
+        assert {each.result() for each in [threads.submit(prepare) for _ in range(8)]} == {ship.name}
 
 
 @pytest.mark.usefixtures("project")

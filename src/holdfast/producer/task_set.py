@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, overload
+from typing import Any, Final, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from holdfast.core.durations import Duration
 from holdfast.core.habits import only_known_options
@@ -14,7 +15,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.task import Outcome
 from holdfast.errors import BadApp, BadOption, UsageError
 from holdfast.producer.options import Options, changed
-from holdfast.producer.task_type import AsyncTaskType, RunIn, TaskDecorator, TaskType, declare
+from holdfast.producer.task_type import FROM_APP, AsyncTaskType, RunIn, TaskDecorator, TaskType, declare
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,19 +97,6 @@ class Declares:
 # -- task sets -----------------------------------------------------------------------------------------------
 
 
-class _NotIncluded:
-    """Stands for what a task type gets from its app, until one includes its set."""
-
-    def __init__(self, type_name: str) -> None:
-        self._type_name = type_name
-
-    def __getattr__(self, attribute: str) -> Any:
-        raise UsageError(
-            f"{self._type_name} is declared on a TaskSet that no app includes: call app.include(tasks), or name its "
-            "module in Holdfast(include=[...])"
-        )
-
-
 class Adopts(Protocol):
     """An app, as far as its task sets know it."""
 
@@ -127,6 +115,7 @@ class TaskSet(Declares):
     def __init__(self) -> None:
         self._declared: list[tuple[TaskType[..., Any], TaskOptions, RunIn | None]] = []
         self._app: Callable[[], Adopts | None] = lambda: None
+        self._lock = threading.RLock()  # threads of a producer may need the set at the same time
 
     def _check_options(self, given: TaskOptions) -> None:
         changed(Options(), **given)
@@ -138,15 +127,21 @@ class TaskSet(Declares):
             raise BadOption(f"@tasks.task takes a function, not {function!r}; options need names, as in queue='images'")
         missing: Any = None
         task_type = declare(missing, function, name, Options(), MAX_BYTES, run)
-        pending = _NotIncluded(task_type.name)
-        task_type.__dict__.update(recorder=pending, options=pending, codec=pending)
-        self._declared.append((task_type, given, run))
-        if (app := self._app()) is not None:
-            app.adopt(task_type, given, run)
+        for attribute in FROM_APP:
+            del task_type.__dict__[attribute]
+        task_type.__dict__["needs_app"] = lambda: self._find_app(getattr(function, "__module__", ""), task_type.name)
+        with self._lock:
+            self._declared.append((task_type, given, run))
+            if (app := self._app()) is not None:
+                app.adopt(task_type, given, run)
         return task_type
 
     def included_by(self, app: Adopts) -> None:
         """Makes its task types those of this app; a second time is as once, a second app is refused."""
+        with self._lock:
+            self._included_by(app)
+
+    def _included_by(self, app: Adopts) -> None:
         before = self._app()
         if before is app:
             return
@@ -160,8 +155,24 @@ class TaskSet(Declares):
             app.adopt(task_type, given, run)
         self._app = weakref.ref(app)
 
+    def _find_app(self, module: str, type_name: str) -> None:
+        """Has the app import this set that names its module, since a producer has no other reason to import that."""
+        for load in (lambda each: each.load_one(module), Modules.load):
+            for modules in list(_WAITING):
+                load(modules)
+                if self._app() is not None:
+                    return
+        raise UsageError(
+            f"{type_name} is declared on a TaskSet that no app includes: call app.include(tasks), or name its "
+            "module in Holdfast(include=[...]); the module that makes the app must be imported before the enqueue"
+        )
+
 
 # -- modules -------------------------------------------------------------------------------------------------
+
+
+#: The modules of all apps that have not been imported yet: a task set cannot know which app will name its module.
+_WAITING: Final[weakref.WeakSet[Modules]] = weakref.WeakSet()
 
 
 class Modules:
@@ -177,24 +188,32 @@ class Modules:
         for name in names:
             if not isinstance(name, str) or not name.replace(".", "").isidentifier():
                 raise BadOption(f"include: {name!r} is not a TaskSet or the name of a module, such as 'proj.mail'")
-        self._waiting.append(lambda: names)
+        self._wait_for(lambda: names)
 
     def discover(self, module: str, packages: Sequence[str] | None) -> None:
         """Imports the module of this name of each package that has one; by default of the installed Django apps."""
         if isinstance(packages, str):
             raise BadOption(f"discover: packages takes a list of names, as in packages=[{packages!r}]")
-        self._waiting.append(lambda: _found(module, _django_apps(module) if packages is None else packages))
+        self._wait_for(lambda: _found(module, _django_apps(module) if packages is None else packages))
+
+    def _wait_for(self, names: Callable[[], Iterable[str]]) -> None:
+        self._waiting.append(names)
+        _WAITING.add(self)
 
     def load(self) -> None:
         """Imports what has not been imported yet, and includes the task sets in it."""
         while self._waiting:
-            names = self._waiting.pop(0)
-            try:
-                for name in names():
-                    self._load(name)
-            except BaseException:
-                self._waiting.insert(0, names)  # the next caller must not miss them
-                raise
+            names = self._waiting[0]
+            for name in names():
+                self._load(name)
+            if names in self._waiting:  # only now: another thread must not go on without them
+                self._waiting.remove(names)
+        _WAITING.discard(self)
+
+    def load_one(self, name: str) -> None:
+        """Imports this module, if it is one of them, and includes the task sets in it."""
+        if any(name in names() for names in list(self._waiting)):
+            self._load(name)
 
     def _load(self, name: str) -> None:
         try:

@@ -51,6 +51,9 @@ _CALL_OPTIONS: Final = frozenset(
     }
 )
 
+#: What the app of a task type decides; one of a `TaskSet` has none of it until an app includes the set.
+FROM_APP: Final = ("recorder", "options", "codec")
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TaskType(Generic[P, R]):
@@ -129,8 +132,6 @@ class TaskType(Generic[P, R]):
 
         With a transaction, a task is recorded if and only if that commits.
         """
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
         options = changed(
             self.options,
             queue=queue,
@@ -144,6 +145,8 @@ class TaskType(Generic[P, R]):
             hard_timeout=hard_timeout,
             expires=expires,
         )
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
         other.__dict__["options"] = joined(options, transaction)
         return other
 
@@ -183,6 +186,9 @@ class TaskType(Generic[P, R]):
     if not TYPE_CHECKING:  # or a checker would believe in every attribute
 
         def __getattr__(self, name: str) -> Any:
+            if name in FROM_APP and "needs_app" in self.__dict__:
+                self.__dict__["needs_app"]()
+                return self.__dict__[name]
             own = self.__dict__.get("name", type(self).__name__)
             raise habit(TASK_HABITS, f"the task type {own}", name, own.rpartition(".")[2])
 
