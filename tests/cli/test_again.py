@@ -11,6 +11,7 @@ import pytest
 from holdfast.admin import actions
 from holdfast.admin.copies import replay_changed
 from holdfast.core import lifecycle
+from holdfast.core.declared import DeclaredParameter, DeclaredType
 from holdfast.core.payload import MAX_BYTES
 from holdfast.core.retry import RunPolicy
 from holdfast.core.task import Failure
@@ -129,6 +130,30 @@ def test_a_change_that_makes_no_sense_leaves_the_dead_letter(cli: CommandLine, c
     assert result.exit_code in (1, 2)
     assert words in result.stderr
     assert len(cli.json("tasks", "ls")["tasks"]) == 1
+
+
+def test_an_argument_that_was_left_to_its_default_is_checked_by_what_workers_publish(cli: CommandLine) -> None:
+    """The example of its own help: the caller left `width` out, so the dead letter has none."""
+    (dead,) = cli.dead_letters(type="resize", payload=b'{"url":"a"}')
+    change = ("dead", "replay", dead, "--set")
+    line = is_one_line(cli.run(*change, "args.width=200"), 1)
+    assert f"args.width: task {dead} was enqueued without width, and no running worker publishes the signature" in line
+    assert line.endswith("use --app module:app, or start a worker that declares it\n")
+    cli.announce(types=("resize",))
+    width = DeclaredParameter("width", kinds=("integer",))
+    cli.publish(DeclaredType(name="resize", queue="q", parameters=(DeclaredParameter("url", required=True), width)))
+    assert "resize(): width: expected integer, got string" in is_one_line(cli.run(*change, "args.width=wide"), 1)
+    assert "resize(): unknown argument 'hight'" in is_one_line(cli.run(*change, "args.hight=1"), 1)
+    (new,) = cli.json(*change, "args.width=200")
+    assert shown(cli, new["task_id"])["arguments"] == {"url": "a", "width": 200}
+
+
+def test_what_is_published_of_any_arguments_checks_nothing(cli: CommandLine) -> None:
+    (dead,) = cli.dead_letters(payload=b'{"*args":[1]}')
+    cli.announce()
+    cli.publish(DeclaredType(name="add", queue="q", parameters=(DeclaredParameter("*args"),)))
+    (new,) = cli.json("dead", "replay", dead, "--set", "args.*args=[2]")
+    assert shown(cli, new["task_id"])["arguments"] == {"*args": [2]}
 
 
 def test_set_goes_with_ids_only(cli: CommandLine) -> None:

@@ -11,7 +11,8 @@ import pytest
 from holdfast.core import lifecycle
 from holdfast.core.declared import DeclaredParameter, DeclaredType
 from holdfast.core.retry import RunPolicy
-from tests.cli.conftest import CommandLine, is_one_line
+from holdfast.core.task import Failure
+from tests.cli.conftest import CommandLine, failed, is_one_line
 from tests.support import eventually
 
 APP = """
@@ -226,6 +227,22 @@ def test_wait_for_a_task_that_ends_otherwise_is_a_no(cli: CommandLine) -> None:
         result = waiting.result(30)
     assert result.exit_code == 1
     assert "cancelled: not needed" in result.stderr
+
+
+def test_wait_for_a_task_that_fails_shows_its_error(cli: CommandLine) -> None:
+    cli.ok("migrate")
+    for options in ([], ["--json"]):
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(cli.run, "enqueue", "add", "--force", "--wait", "--timeout", "30s", *options)
+            (task,) = eventually(cli.claim)
+            cli.settle(failed(task, Failure("builtins.ValueError", "no route to host"), retryable=False))
+            result = waiting.result(30)
+        assert result.exit_code == 1
+        if options:
+            assert json.loads(result.stdout)["error"] == {"type": "builtins.ValueError", "message": "no route to host"}
+        else:
+            said = f"task {task.task_id} is dead_lettered: not_retryable, after ValueError: no route to host"
+            assert f"{said}; see holdfast dead show {task.task_id}\n" in result.stderr
 
 
 def test_wait_that_takes_too_long_is_a_no(cli: CommandLine) -> None:

@@ -99,8 +99,11 @@ def changed_arguments(task: Task, data: bytes, changes: Mapping[str, Any], *, an
 
 def _unknown_argument(task: Task, key: str, name: str, known: Mapping[str, Any]) -> str:
     close = get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"args.{key}: task {task.task_id} has no argument {name}; {hint}Give --app to set one that it has not"
+    hint = f"did you mean {close[0]}? Otherwise " if close else ""
+    return (
+        f"args.{key}: task {task.task_id} was enqueued without {name}, and no running worker publishes the "
+        f"signature of {task.type}: {hint}use --app module:app, or start a worker that declares it"
+    )
 
 
 def _arguments(task: Task, crypto: PayloadCrypto | None) -> bytes:

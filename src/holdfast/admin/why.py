@@ -297,8 +297,7 @@ def _error(task: Task) -> str:
     if failure is None:
         return "an error that was not recorded"
     message = first_line(failure.message)
-    name = failure.type.removeprefix("builtins.").removeprefix("holdfast.errors.")
-    return f"{name}: {message}" if message else name
+    return f"{failure.name}: {message}" if message else failure.name
 
 
 def _of(task: Task) -> str:

@@ -11,21 +11,21 @@ from click.core import ParameterSource
 from msgspec.structs import replace
 
 from holdfast.admin import actions, inspect
-from holdfast.admin.copies import replay_changed
+from holdfast.admin.copies import CheckArguments, replay_changed
 from holdfast.admin.inspect import about_ms, first_line, several
 from holdfast.admin.search import Filter, Found, argument, search, whole_id
 from holdfast.admin.views import task_view
 from holdfast.cli import options, output
 from holdfast.cli.bulk import Bulk, Words, bulk_options, by_error, change_all, change_named, copy_named, report
-from holdfast.cli.enqueue import crypto_of_app, prepared_call, url_of
+from holdfast.cli.enqueue import crypto_of_app, prepared_call, published_type, url_of
 from holdfast.cli.listing import end_of_page, page_facts, search_options, watched
 from holdfast.cli.options import app_option, store_options, with_store
 from holdfast.cli.tables import Column
 from holdfast.cli.tasks import show_task
 from holdfast.clock import SystemClock
-from holdfast.core import lifecycle
+from holdfast.core import lifecycle, payload
 from holdfast.core.ids import IdSource
-from holdfast.core.task import State, Task
+from holdfast.core.task import State, Task, short_error
 from holdfast.errors import BadOption, Refused
 from holdfast.stores.contract import Query, Store
 
@@ -131,7 +131,8 @@ def replay(
     """Put dead letters back with fresh attempts.
 
     With --set, each runs as a new task with the changed arguments, and the dead letter is discarded with a record of
-    it. Signed and encrypted tasks need the keys of their app: --app, or HOLDFAST_KEYS.
+    it. The arguments are checked against --app, else against the signature that running workers publish. Signed and
+    encrypted tasks need the keys of their app: --app, or HOLDFAST_KEYS.
     """
     bulk.check(task_ids)
     if changes:
@@ -171,14 +172,22 @@ def _replay_changed(
     crypto = crypto_of_app(app_reference)
     new_id = IdSource(SystemClock().now_ms, os.urandom).task_id
 
-    def check(task_type: str, arguments: dict[str, Any]) -> bytes:
+    def by_app(task_type: str, arguments: dict[str, Any]) -> bytes:
         return prepared_call(app_reference or "", task_type, arguments).payload
 
     async def copied(store: Store, task_id: str) -> str:
-        checked = check if app_reference else None
-        return await replay_changed(store, task_id, changes, new_id, crypto=crypto, check=checked)
+        check = by_app if app_reference else await _published_check(store, task_id)
+        return await replay_changed(store, task_id, changes, new_id, crypto=crypto, check=check)
 
     return copy_named(url, task_ids, copied, "is replayed as", as_json, dead=True)
+
+
+async def _published_check(store: Store, task_id: str) -> CheckArguments | None:
+    """Checks arguments as `holdfast enqueue` does, by what workers publish of the type; None where that is nothing."""
+    declared = await published_type(store, (await inspect.one_task(store, task_id)).type)
+    if declared is None or declared.parameters is None or any(each.name[0] == "*" for each in declared.parameters):
+        return None
+    return lambda task_type, arguments: payload.encode(declared.arguments(arguments), f"arguments of {task_type}")
 
 
 def _chosen(bulk: Bulk) -> Query:
@@ -200,7 +209,7 @@ def _list_groups(url: str, query: Query, as_json: bool) -> None:
         [
             group.count,
             group.type,
-            group.error_type,
+            short_error(group.error_type),
             "" if group.newest_at_ms is None else f"{about_ms(now_ms - group.newest_at_ms)} ago",
             group.newest_task_id,
             first_line(group.message),
@@ -221,5 +230,5 @@ def _row(task: Task, now_ms: int) -> list[object]:
         task.attempt,
         task.reason,
         "" if task.finished_at_ms is None else f"{about_ms(now_ms - task.finished_at_ms)} ago",
-        f"{failure.type}: {first_line(failure.message)}" if failure else "",
+        f"{failure.name}: {first_line(failure.message)}" if failure else "",
     ]

@@ -15,7 +15,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from holdfast.admin.inspect import json_value, one_task, readable
+from holdfast.admin.inspect import first_line, json_value, last_failure, one_task, readable
 from holdfast.admin.why import timed_out
 from holdfast.cli import options, output
 from holdfast.cli.options import app_option, duration_type, store_options, with_store
@@ -143,6 +143,12 @@ async def published_call(
     if not force:
         _refuse_unserved(type_name, chosen.queue, knowing)
     return Prepared(type_name, chosen, payload.encode(given, f"arguments of {type_name}"), msgspec.json.decode)
+
+
+async def published_type(store: Store, type_name: str) -> DeclaredType | None:
+    """What workers that are running have published of this type; None if there is nothing."""
+    knowing = [worker for worker in await store.workers() if worker.alive and type_name in worker.types]
+    return await documents.declared_type(store, type_name) if knowing else None
 
 
 def _published(
@@ -324,9 +330,7 @@ async def _ended(store: Store, task_id: str, timeout_ms: int | None) -> Task:
 
 def _print(answer: Enqueued, ended: Task | None, as_json: bool) -> None:
     if as_json:
-        end = (
-            {} if ended is None else {"state": ended.state, "reason": ended.reason, "result": json_value(ended.result)}
-        )
+        end = {} if ended is None else _end(ended)
         output.document({"task_id": answer.task_id, "created": answer.created, **end})
     elif ended is None:
         output.line(answer.task_id)
@@ -335,4 +339,21 @@ def _print(answer: Enqueued, ended: Task | None, as_json: bool) -> None:
     elif ended.state is State.SUCCEEDED:
         output.line(readable(ended.result or b"null").decode(errors="backslashreplace"))
     else:
-        output.chatter(f"holdfast: task {ended.task_id} is {ended.state}: {ended.reason or 'no reason given'}")
+        output.chatter(f"holdfast: task {ended.task_id} is {ended.state}: {_cause(ended)}")
+
+
+def _end(ended: Task) -> dict[str, object]:
+    failure = last_failure(ended)
+    error = None if failure is None else {"type": failure.type, "message": failure.message}
+    return {"state": ended.state, "reason": ended.reason, "result": json_value(ended.result), "error": error}
+
+
+def _cause(ended: Task) -> str:
+    """Why it did not succeed, with the last error, and where the whole of it is to be seen."""
+    reason, failure = ended.reason or "no reason given", last_failure(ended)
+    if failure is None:
+        return reason
+    command = "dead" if ended.state is State.DEAD_LETTERED else "tasks"
+    message = first_line(failure.message)
+    error = f"{failure.name}: {message}" if message else failure.name
+    return f"{reason}, after {error}; see holdfast {command} show {ended.task_id}"

@@ -111,7 +111,7 @@ def _attempt(attempt: Attempt) -> list[object]:
         iso_time(attempt.started_at_ms),
         about_ms(attempt.ended_at_ms - attempt.started_at_ms),
         attempt.worker_id,
-        f"{error.type}: {first_line(error.message)}" if error else "",
+        f"{error.name}: {first_line(error.message)}" if error else "",
     ]
 
 

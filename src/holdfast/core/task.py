@@ -87,6 +87,11 @@ class Enqueued(msgspec.Struct, frozen=True):
     conflict: str | None = None
 
 
+def short_error(error_type: str) -> str:
+    """The name of an error class without the modules `builtins` and `holdfast.errors`."""
+    return error_type.removeprefix("builtins.").removeprefix("holdfast.errors.")
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as text: nothing in it is ever imported or executed."""
 
@@ -95,6 +100,11 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
     #: What the run had to say before it.
     log: tuple[LogLine, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The class of the error as code writes it: `ValueError`, `HoldfastError`, `shop.OutOfStock`."""
+        return short_error(self.type)
 
 
 class Hold(msgspec.Struct, frozen=True):

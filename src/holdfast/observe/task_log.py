@@ -226,7 +226,7 @@ def _error(change: Change) -> str:
         return ""
     message = " ".join(failure.message.split())
     named = change.outcome in {"timed_out", "worker_lost"}
-    name = "" if named else failure.type.removeprefix("builtins.").removeprefix("holdfast.errors.")
+    name = "" if named else failure.name
     text = f"{name}: {message}" if name and message else name or message
     return redacted_text(storable(text, MAX_ERROR_CHARS))
 

@@ -209,7 +209,7 @@ def _failure(task: TaskInfo) -> TaskFailed:
     if task.state is State.CANCELLED:
         return TaskCancelled(f"{name} was cancelled: {task.reason or 'no reason given'}", task=task)
     failure = task.error
-    last = f"{failure.type}: {failure.message}" if failure else "no error recorded"
+    last = f"{failure.name}: {failure.message}" if failure else "no error recorded"
     attempts = "1 attempt" if task.attempt == 1 else f"{task.attempt} attempts"
     return TaskFailed(
         f"{name} is {task.state} ({task.reason or 'failed'}) after {attempts}: {last}",
