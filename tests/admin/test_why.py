@@ -62,6 +62,30 @@ def test_behind_others_by_the_order_of_the_queue(cli: CommandLine) -> None:
     assert [task.task_id for task in cli.claim(2)] == [urgent, plain]
 
 
+def test_slots_that_were_taken_since_the_last_heartbeat_are_busy(cli: CommandLine) -> None:
+    """Mistake 37: a task waits for another one in the last slot, while the worker's heartbeat still tells of none."""
+    cli.announce(concurrency=1)
+    running, waiting = cli.enqueue(2)
+    assert [task.task_id for task in cli.claim()] == [running]
+    explanation = explain(cli, waiting, later_ms=4_000)
+    assert "served by 1 worker with 1 of 1 slot busy. The longest run is add[" in explanation.text
+    assert re.search(rf"\[{running}\], for 4(\.\d)?s; if it waits for this task, add slots\.$", explanation.text)
+
+
+def test_no_run_is_named_while_a_slot_is_free(cli: CommandLine) -> None:
+    cli.announce(concurrency=2)
+    _, waiting = cli.enqueue(2)
+    cli.claim()
+    assert explain(cli, waiting).text.endswith("with 1 of 2 slots busy.")
+
+
+def test_several_workers_that_do_not_know_the_type_are_counted(cli: CommandLine) -> None:
+    for name in ("w1", "w2"):
+        cli.announce(worker_id=name, types=("resize",))
+    (task_id,) = cli.enqueue()
+    assert explain(cli, task_id).text == "None of the 2 workers of queue default knows the type add."
+
+
 def test_tasks_for_which_there_is_no_worker_are_in_nobodys_way(cli: CommandLine) -> None:
     cli.announce()
     cli.enqueue(3, type="unknown")
@@ -89,7 +113,7 @@ def test_queue_paused(cli: CommandLine) -> None:
         (None, "no_worker_for_queue", "No worker is running for queue default."),
         ({"status": "draining"}, "no_worker_for_queue", "No worker is running for queue default."),
         ({"queues": ("images",)}, "no_worker_for_queue", "No running worker serves queue default; they serve images."),
-        ({"types": ("resize",)}, "no_worker_for_type", "None of the 1 worker of queue default knows the type add."),
+        ({"types": ("resize",)}, "no_worker_for_type", "The only worker of queue default does not know the type add."),
     ],
 )
 def test_nobody_to_run_it(cli: CommandLine, worker: dict[str, Any] | None, cause: str, words: str) -> None:

@@ -97,8 +97,8 @@ class CommandLine:
         return [task.task_id for task in claimed]
 
     def announce(self, *, ttl_ms: int = 60_000, **about: Any) -> None:
-        given = {"worker_id": "worker-1", "queues": ("default",), "types": ("add",), **about}
-        record = WorkerRecord(host="here", pid=1, version="0", processes=1, concurrency=10, running=0, **given)
+        given = {"worker_id": "worker-1", "queues": ("default",), "types": ("add",), "concurrency": 10, **about}
+        record = WorkerRecord(host="here", pid=1, version="0", processes=1, running=0, **given)
         self.store(lambda store: store.announce(record, ttl_ms))
 
     def publish(self, *types: DeclaredType) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import apsw
@@ -103,6 +104,15 @@ def test_doctor_is_content_with_a_healthy_store(cli: CommandLine) -> None:
     assert not [finding for finding in found["findings"] if finding["level"] in ("warning", "problem")]
 
 
+def test_doctor_ends_with_a_summary_that_counts_the_notes_in_a_file_too(cli: CommandLine) -> None:
+    cli.announce()
+    cli.dead_letters(2)
+    report = cli.run("doctor")  # one of the notes is about the worker of another version
+    assert report.stdout.splitlines()[-1] == f"\tsummary\tno warnings, no problems, 2 notes in {cli.url}"
+    assert re.search(r"write-ahead log\t[\d.]+ MiB, small enough", report.stdout)
+    assert report.stderr == ""
+
+
 def test_doctor_finds_too_many_dead_letters(cli: CommandLine) -> None:
     cli.dead_letters(3)
     assert cli.run("doctor", "--max-dead-letters", "3").exit_code == 0
@@ -130,6 +140,20 @@ def test_doctor_tells_a_type_that_only_workers_of_other_queues_know(any_cli: Com
     any_cli.enqueue(type="resize", delay_ms=3_600_000)
     found = any_cli.ok("doctor")
     assert "2 waiting tasks of type resize, which no running worker of queue default knows" in found
+
+
+def test_doctor_notes_a_queue_whose_slots_are_all_busy(any_cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mistake 37: a task waits for another one in the last slot."""
+    monkeypatch.setattr("holdfast.admin.doctor._WAIT_LIMIT_MS", -1)
+    any_cli.announce(concurrency=1)
+    any_cli.enqueue(2)
+    assert "busy" not in str(_examined(any_cli))
+    any_cli.claim()
+    (note,) = [each for each in _examined(any_cli) if "busy" in each.text]
+    assert (note.level, note.check) == ("note", "queues")
+    assert re.match(
+        r"1 task in queue default for up to .*, and the only slot is busy: if running tasks wait", note.text
+    )
 
 
 def test_doctor_finds_tasks_that_nobody_lets_expire(any_cli: CommandLine) -> None:

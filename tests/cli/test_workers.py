@@ -23,6 +23,20 @@ def test_a_line_has_what_an_operator_asks_for_first(any_cli: CommandLine) -> Non
     assert (row["rate"], row["memory"]) == ("42/min", "123 MB")
 
 
+def test_runs_that_began_since_the_last_heartbeat_count(any_cli: CommandLine) -> None:
+    announce(any_cli, "worker-10")
+    announce(any_cli, "worker-1", concurrency=2)
+    any_cli.enqueue(3)
+    any_cli.claim()
+    assert {row["worker"]: row["running"] for row in any_cli.rows("workers", "ls")} == {
+        "worker-1": "1",
+        "worker-10": "0",
+    }
+    assert any_cli.json("workers", "show", "worker-1")["running"] == 1
+    any_cli.claim(2)  # one of them ahead: there are two slots
+    assert [each["running"] for each in any_cli.json("workers", "ls")] == [2, 0]
+
+
 def test_show_lists_the_tasks_that_the_worker_runs_and_no_others(any_cli: CommandLine) -> None:
     announce(any_cli, "worker-1")
     announce(any_cli, "worker-10")

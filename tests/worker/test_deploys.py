@@ -43,7 +43,7 @@ def test_tasks_of_a_type_that_only_the_new_worker_knows_wait_for_it(app: Holdfas
         assert batch[-1].result(20) == 999
         eventually(lambda: count(app, State.SUCCEEDED) == 1_020, 20)
         assert count(app, State.READY) == UNKNOWN
-        assert waiting[0].why() == "None of the 1 worker of queue default knows the type added."
+        assert waiting[0].why() == "The only worker of queue default does not know the type added."
         assert f"{UNKNOWN:,} waiting tasks of type added, which no running worker of queue default knows" in doctor(app)
         with run_worker(NEW, url):
             assert waiting[-1].result(60) == UNKNOWN - 1

@@ -60,6 +60,7 @@ async def examine(
     snapshot = StoreSnapshot(now_ms=now_ms, workers=await store.workers(), counts=await store.counts())
     findings += _workers(snapshot)
     findings += _unserved_queues(snapshot)
+    findings += _full_queues(snapshot)
     findings += _paused_queues(snapshot)
     findings += await _unknown_types(store, snapshot)
     expired = await store.expired()
@@ -118,6 +119,22 @@ def _unserved_queues(snapshot: StoreSnapshot) -> list[Finding]:
             Finding(level="problem" if waited_ms > _WAIT_LIMIT_MS else "warning", check="queues", text=text)
         )
     return findings or [Finding(level="ok", check="queues", text="every queue with ready tasks has a worker")]
+
+
+def _full_queues(snapshot: StoreSnapshot) -> Iterator[Finding]:
+    """Queues whose workers have no free slot: they are behind, or their runs wait for tasks that cannot start."""
+    for counts in snapshot.counts:
+        ready, waited_ms = counts.states.get(State.READY, 0), counts.oldest_ready_ms or 0
+        slots = sum(each.processes * each.concurrency for each in snapshot.alive if counts.queue in each.queues)
+        full = 0 < slots <= counts.states.get(State.CLAIMED, 0)
+        if full and ready and waited_ms > _WAIT_LIMIT_MS and not counts.paused:
+            where = f"in queue {counts.queue} for up to {about_ms(waited_ms)}, and {_all_slots(slots)}"
+            text = f"{several(ready, 'task')} {where}: if running tasks wait for others of this queue, add slots"
+            yield Finding(level="note", check="queues", text=text)
+
+
+def _all_slots(slots: int) -> str:
+    return "the only slot is busy" if slots == 1 else f"all {slots:,} slots are busy"
 
 
 def _paused_queues(snapshot: StoreSnapshot) -> list[Finding]:

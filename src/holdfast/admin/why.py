@@ -45,6 +45,8 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueCounts
     #: Ready tasks of the same queue with a better place, for which there is a worker; None: too many to count.
     ahead: int | None = None
+    #: If all slots are busy: the task of the queue that has been running for longest.
+    longest_run: Task | None = None
 
     @property
     def ready(self) -> int:
@@ -63,6 +65,8 @@ async def why(store: Store, task_id: str, clock: Clock | None = None) -> Explana
     snapshot = await _snapshot(store, task, clock)
     if task.state is State.READY and snapshot.ready <= _LOOK_AHEAD:
         snapshot = msgspec.structs.replace(snapshot, ahead=await _ahead(store, task, snapshot))
+        if _is_full(task, snapshot):
+            snapshot = msgspec.structs.replace(snapshot, longest_run=await _longest_run(store, task.queue))
     cause, text = _EXPLAIN[task.state](task, snapshot)
     return Explanation(task_id=task_id, state=task.state, cause=cause, text=text)
 
@@ -128,6 +132,11 @@ async def _ahead(store: Store, task: Task, snapshot: TaskSnapshot) -> int:
     return ahead
 
 
+async def _longest_run(store: Store, queue: str) -> Task | None:
+    page = await store.find(Query(states=frozenset({State.CLAIMED}), queue=queue, limit=_PAGE))
+    return min(page.tasks, key=lambda task: task.claimed_at_ms or 0, default=None)
+
+
 # -- waiting -------------------------------------------------------------------------------------------------
 
 
@@ -167,19 +176,42 @@ def _ready(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
 
 def _standing_in_line(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
     waited = f"It has been ready for {about_ms(snapshot.now_ms - task.run_at_ms)}"
-    where = f"in queue {task.queue}, served by {_capacity(_serving(task, snapshot))}"
+    where = f"in queue {task.queue}, served by {_capacity(task, snapshot)}.{_longest(snapshot)}"
     if snapshot.ahead is None:
-        return "behind_others", f"{waited}, one of {several(snapshot.ready, 'ready task')} {where}."
+        return "behind_others", f"{waited}, one of {several(snapshot.ready, 'ready task')} {where}"
     if snapshot.ahead:
         others = f"{snapshot.ahead:,} others" if snapshot.ahead > 1 else "1 other task"
-        return "behind_others", f"{waited}, behind {others} {where}."
-    return "next", f"{waited} and is next {where}."
+        return "behind_others", f"{waited}, behind {others} {where}"
+    return "next", f"{waited} and is next {where}"
 
 
-def _capacity(serving: list[WorkerRecord]) -> str:
+def _slots(task: Task, snapshot: TaskSnapshot) -> tuple[int, int]:
+    """How many slots its workers have, and how many of them are busy.
+
+    A worker tells the number of its runs with its heartbeat, which is up to 10 s old: the store counts claims at once.
+    """
+    serving = _serving(task, snapshot)
     slots = sum(worker.concurrency * worker.processes for worker in serving)
-    busy = sum(worker.running for worker in serving)
-    return f"{several(len(serving), 'worker')} with {busy:,} of {several(slots, 'slot')} busy"
+    told = sum(worker.running for worker in serving)
+    return slots, min(slots, max(told, snapshot.queue.states.get(State.CLAIMED, 0)))
+
+
+def _is_full(task: Task, snapshot: TaskSnapshot) -> bool:
+    slots, busy = _slots(task, snapshot)
+    return busy == slots
+
+
+def _capacity(task: Task, snapshot: TaskSnapshot) -> str:
+    slots, busy = _slots(task, snapshot)
+    return f"{several(len(_serving(task, snapshot)), 'worker')} with {busy:,} of {several(slots, 'slot')} busy"
+
+
+def _longest(snapshot: TaskSnapshot) -> str:
+    run = snapshot.longest_run
+    if run is None:
+        return ""
+    since = about_ms(snapshot.now_ms - (run.claimed_at_ms or snapshot.now_ms))
+    return f" The longest run is {run.type}[{run.task_id}], for {since}; if it waits for this task, add slots."
 
 
 def _hindrance(task: Task, snapshot: TaskSnapshot) -> tuple[str, str] | None:
@@ -192,8 +224,12 @@ def _hindrance(task: Task, snapshot: TaskSnapshot) -> tuple[str, str] | None:
         served = ", ".join(sorted({queue for worker in snapshot.workers for queue in worker.queues}))
         return "no_worker_for_queue", f"No running worker serves queue {task.queue}; they serve {served or 'none'}."
     if not _serving(task, snapshot):
-        knowing = several(len(snapshot.serving), "worker")
-        return "no_worker_for_type", f"None of the {knowing} of queue {task.queue} knows the type {task.type}."
+        number = len(snapshot.serving)
+        if number == 1:
+            text = f"The only worker of queue {task.queue} does not know the type {task.type}."
+        else:
+            text = f"None of the {number:,} workers of queue {task.queue} knows the type {task.type}."
+        return "no_worker_for_type", text
     return None
 
 

@@ -19,6 +19,8 @@ from holdfast.stores.contract import MAINTENANCE, Query, Store, WorkerOrders, Wo
 
 #: How many running tasks, of all workers, are looked through at most.
 LOOK_LIMIT = 100_000
+#: Up to this many running tasks are counted by worker.
+_COUNTED = 1_000
 
 
 async def one_worker(store: Store, name: str) -> WorkerRecord:
@@ -30,6 +32,25 @@ async def one_worker(store: Store, name: str) -> WorkerRecord:
     if len(exact or found) > 1:
         raise UnknownWorker(f"{len(found)} workers begin with {name}; write more of the id")
     return (exact or found)[0]
+
+
+async def current_workers(store: Store) -> list[WorkerRecord]:
+    """Every worker heard of and not yet pruned, the living first, each with the number of its runs as of now.
+
+    A worker tells that number with its heartbeat, which is up to 10 s old. With many running tasks it is left at that.
+    """
+    workers, counts = await worker_table(store), await store.counts()
+    if not 0 < sum(each.states.get(State.CLAIMED, 0) for each in counts) <= _COUNTED:
+        return workers
+    page = await store.find(Query(states=frozenset({State.CLAIMED}), limit=_COUNTED))
+    holders = [f"{task.worker_id}:" for task in page.tasks]
+    return [as_of_now(worker, sum(name.startswith(f"{worker.worker_id}:") for name in holders)) for worker in workers]
+
+
+def as_of_now(worker: WorkerRecord, claimed: int) -> WorkerRecord:
+    """The record with at least as many runs as it has claimed tasks, within its slots."""
+    slots = worker.processes * worker.concurrency  # a worker also claims a few tasks ahead
+    return replace(worker, running=max(worker.running, min(claimed, slots)))
 
 
 async def running_tasks(store: Store, worker: WorkerRecord) -> list[Task]:

@@ -79,17 +79,21 @@ def doctor(ctx: click.Context, max_dead_letters: int, url: str, as_json: bool) -
         output.document({"store": name, "healthy": healthy, "findings": findings})
     else:
         rows = [[_MARKS[finding.level], finding.check, finding.text] for finding in findings]
-        level = "" if output.at_terminal() else "level"
-        output.table([level, "check", Column("finding", kind="wrapped")], rows, "")
-        output.chatter(_summary(findings, name))
+        summary = _summary(findings, name)
+        if output.at_terminal():
+            output.table(["", "check", Column("finding", kind="wrapped")], rows, "")
+            output.chatter(summary)
+        else:  # a file has it as a row
+            output.table(["level", "check", "finding"], [*rows, ["", "summary", summary]], "")
     ctx.exit(0 if healthy else 1)
 
 
 def _summary(findings: list[Finding], name: str) -> str:
-    """`3 warnings, 1 problem in sqlite:////srv/holdfast.db`."""
+    """`3 warnings, 1 problem, 2 notes in sqlite:////srv/holdfast.db`."""
     levels = Counter(finding.level for finding in findings)
     counted = [several(levels[level], level) for level in ("warning", "problem") if levels[level]]
-    return f"{', '.join(counted) or 'no warnings, no problems'} in {name}"
+    notes = f", {several(levels['note'], 'note')}" if levels["note"] else ""
+    return f"{', '.join(counted) or 'no warnings, no problems'}{notes} in {name}"
 
 
 # -- partitions ----------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from holdfast.admin import inspect
 from holdfast.admin import workers as admin
 from holdfast.admin.inspect import about_ms, several
 from holdfast.admin.views import task_view
@@ -59,7 +58,7 @@ def workers() -> None:
 @store_options
 def list_workers(url: str, as_json: bool) -> None:
     """List workers, running ones first; rate is the number of runs that ended in the last minute."""
-    found = with_store(url, inspect.worker_table, must_exist=True, in_part=True)
+    found = with_store(url, admin.current_workers, must_exist=True, in_part=True)
     if as_json:
         output.document(found)
         return
@@ -75,7 +74,8 @@ def show_worker(worker: str, url: str, as_json: bool) -> None:
 
     async def look(store: Store) -> tuple[WorkerRecord, list[Task]]:
         found = await admin.one_worker(store, worker)
-        return found, await admin.running_tasks(store, found)
+        tasks = await admin.running_tasks(store, found)
+        return admin.as_of_now(found, len(tasks)), tasks
 
     found, tasks = with_store(url, look, must_exist=True)
     if as_json:

@@ -73,7 +73,7 @@ def _write_ahead_log(path: str) -> Finding:
             f"{size // 2**20} MiB: some reader never ends its transaction; look for long-running programs on the file"
         )
         return Finding(level="warning", check="write-ahead log", text=text)
-    return Finding(level="ok", check="write-ahead log", text=f"{size / 2**20:.1f} MiB")
+    return Finding(level="ok", check="write-ahead log", text=f"{size / 2**20:.1f} MiB, small enough")
 
 
 def _space(path: str) -> Finding:
