@@ -79,6 +79,10 @@ class Colour(enum.Enum):
     BLUE = "blue"
 
 
+class Rank(enum.Enum):
+    HIGH = 3
+
+
 def resize(url: str, width: int = 800) -> str:
     return f"{url}@{width}"
 
@@ -303,7 +307,12 @@ def test_wrong_arguments_are_refused_in_one_line(
         (dt.timedelta(1), "value: timedelta would arrive as str; declare it as `value: timedelta`, or pass a str"),
         (uuid.UUID(int=7), "value: UUID would arrive as str; declare it as `value: UUID`, or pass a str"),
         (Decimal("1.5"), "value: Decimal would arrive as str; declare it as `value: Decimal`, or pass a str"),
-        (pathlib.Path("x"), "value: PosixPath would arrive as str; declare it as `value: PosixPath`, or pass a str"),
+        (pathlib.Path("x"), "value: Path would arrive as str; declare it as `value: Path`, or pass a str"),
+        (
+            pathlib.PurePosixPath("x"),
+            "value: PurePath would arrive as str; declare it as `value: PurePath`, or pass a str",
+        ),
+        (Rank.HIGH, "value: Rank would arrive as int; declare it as `value: Rank`, or pass an int"),
         (Colour.RED, "value: Colour would arrive as str; declare it as `value: Colour`, or pass a str"),
         (Point(1), "value: Point would arrive as dict; declare it as `value: Point`, or pass a dict"),
         (MAIL, "value: Email would arrive as dict; declare it as `value: Email`, or pass a dict"),
@@ -317,6 +326,18 @@ def test_a_value_that_json_would_change_is_refused_with_the_fix(value: Any, text
     with pytest.raises(BadArguments) as caught:
         codec(anything).encode((value,), {})
     assert str(caught.value) == f"anything(): {text}"
+
+
+def test_an_annotation_that_only_type_checkers_see_is_named_with_the_fix() -> None:
+    """It cannot be told to do what has been done: to declare `missing: Missing`."""
+    with pytest.raises(BadArguments) as caught:
+        codec(unresolved).encode((MAIL, 1), {})
+    assert str(caught.value) == (
+        "unresolved(): missing: Email would arrive as dict; "
+        "its annotation 'Missing' is unknown at run time: import it outside of `if TYPE_CHECKING`"
+    )
+    with pytest.raises(BadArguments, match="number: Expected `int`, got `str`"):
+        codec(unresolved).encode(({}, "x"), {})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import Parameter, Signature
 from types import UnionType
-from typing import Any, Union
+from typing import Any, Final, Union
 
 import msgspec
 
@@ -39,6 +39,7 @@ class ArgumentCodec:
         self._what = f"{name}()"
         self._signature, annotations = _read(function)
         self._hints = _hints(function, annotations)
+        self._unresolved = {name: _written(each) for name, each in annotations.items() if name not in self._hints}
         self._parameters = tuple(self._signature.parameters.values())
         self._is_plain = all(map(_is_plain, self._parameters))
         self._has_defaults = any(each.default is not Parameter.empty for each in self._parameters)
@@ -185,7 +186,15 @@ class ArgumentCodec:
             if value is _UNSET or (loss := first_loss(value, got, self._annotation(each), each.name)) is None:
                 continue
             changed = f"{loss.path}: {loss.what} would arrive as {loss.arrives_as}"
-            raise BadArguments(f"{self._what}: {changed}; {loss.advice(each.name)}")
+            advice = self._import_advice(each.name) or loss.advice(each.name)
+            raise BadArguments(f"{self._what}: {changed}; {advice}")
+
+    def _import_advice(self, parameter: str) -> str:
+        """What to do about an annotation that only type checkers can see; empty if there is none."""
+        if parameter not in self._unresolved:
+            return ""
+        written = self._unresolved[parameter]
+        return f"its annotation {written!r} is unknown at run time: import it outside of `if TYPE_CHECKING`"
 
     def _name_unserialisable(self, bound: msgspec.Struct) -> None:
         """Raises the same error again, for the first argument that cannot be written."""
@@ -200,6 +209,7 @@ _USABLE = (
 )
 #: Annotations of functions that give no result.
 _NEVER = (typing.NoReturn, typing.Never)
+_UNRESOLVED: Final = object()
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _KINDS = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY, *_VARIADIC)
 
@@ -230,12 +240,13 @@ def _read(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
 
 
 def _hints(function: Callable[..., Any], annotations: dict[str, Any]) -> dict[str, Any]:
-    """The annotations as types; those that cannot be resolved (imported for type checkers only) count as Any."""
+    """The annotations as types, without those that cannot be resolved: imported for type checkers only."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, AttributeError, TypeError):
         names = getattr(function, "__globals__", {})
-        return {name: _resolved(hint, names) for name, hint in annotations.items()}
+        found = {name: _resolved(hint, names) for name, hint in annotations.items()}
+        return {name: hint for name, hint in found.items() if hint is not _UNRESOLVED}
 
 
 def _resolved(hint: Any, names: dict[str, Any]) -> Any:
@@ -245,7 +256,12 @@ def _resolved(hint: Any, names: dict[str, Any]) -> Any:
     try:
         return typing.get_type_hints(lone, names, include_extras=True)["hint"]
     except (NameError, AttributeError, TypeError):
-        return Any
+        return _UNRESOLVED
+
+
+def _written(annotation: Any) -> str:
+    """An annotation as the code has it."""
+    return str(annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", annotation))
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any]:

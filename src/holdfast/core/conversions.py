@@ -167,11 +167,21 @@ class Loss(NamedTuple):
         if self.arrives_as == _ANOTHER:
             return "give that field a serializer whose output its validator takes"
         if self.path == parameter and not self.what.startswith("the key"):
-            return f"declare it as `{parameter}: {self.what}`, or pass a {self.arrives_as}"
-        return f"declare `{parameter}` with the types inside it, or pass a {self.arrives_as}"
+            return f"declare it as `{parameter}: {self.what}`, or pass {_a(self.arrives_as)}"
+        return f"declare `{parameter}` with the types inside it, or pass {_a(self.arrives_as)}"
 
 
 _ANOTHER: Final = "another value"
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[:1].lower() in {*'aeiou'} else 'a'} {name}"
+
+
+def _type_name(value: Any) -> str:
+    """The type as an annotation should have it: `Path`, not that of this system."""
+    name = type(value).__name__
+    return name.replace("Posix", "").replace("Windows", "") if isinstance(value, PurePath) else name
 
 
 def first_loss(value: Any, decoded: Any, hint: Any, path: str) -> Loss | None:
@@ -243,7 +253,7 @@ def _unplain(value: Any, path: str) -> Iterator[Loss]:
         for position, each in enumerate(value):
             yield from _unplain(each, f"{path}[{position}]")
     else:
-        yield Loss(path, type(value).__name__, _arrives_as(value))
+        yield Loss(path, _type_name(value), _arrives_as(value))
 
 
 def _arrives_as(value: Any) -> str:
