@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -138,6 +139,40 @@ def test_init_creates_a_project_and_never_overwrites(store: str, tmp_path: Path)
     assert "already in" in is_one_line(CliRunner().invoke(main, ["init", str(folder), "--store", store]), 1)
     assert (folder / "tasks.py").read_text() == "mine"
     assert not (folder / "README.md").exists()
+
+
+def test_the_unit_of_init_starts_the_command_that_made_it(tmp_path: Path) -> None:
+    """systemd looks for commands in a fixed path, which no virtual environment is in."""
+    folder = tmp_path / "100% shop"
+    CliRunner().invoke(main, ["init", str(folder)])
+    unit = (folder / "holdfast-worker.service").read_text()
+    command = re.search(r'^ExecStart="?(/.+?)"? worker tasks:app$', unit, re.MULTILINE)
+    assert command is not None, unit
+    assert command[1] == str(Path(sys.executable).with_name("holdfast"))
+    assert f"WorkingDirectory={tmp_path}/100%% shop\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("store", "module", "steps"),
+    [
+        ("sqlite", "redis", "cd shop && holdfast worker tasks:app"),
+        ("redis", "psycopg", "cd shop && docker compose up -d && holdfast worker tasks:app"),
+        ("redis", "redis", "cd shop && pip install redis hiredis && docker compose up -d && holdfast worker tasks:app"),
+        (
+            "postgres",
+            "psycopg",
+            "cd shop && pip install 'psycopg[binary]' && docker compose up -d && holdfast worker tasks:app",
+        ),
+    ],
+)
+def test_init_names_the_next_steps(
+    store: str, module: str, steps: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("holdfast.cli.scaffold.find_spec", lambda name: None if name == module else object())
+    made = CliRunner().invoke(main, ["init", "shop", "--store", store])
+    assert made.stdout.splitlines()[-1] == f"Next: {steps} (README.md has more)"
+    assert ("pip install" in (tmp_path / "shop" / "README.md").read_text()) == (store != "sqlite")
 
 
 def test_the_project_of_init_runs(tmp_path: Path) -> None:

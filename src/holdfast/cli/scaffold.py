@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +68,7 @@ After=network.target
 [Service]
 Type=notify
 WorkingDirectory={folder}
-ExecStart=holdfast worker tasks:app
+ExecStart={command} worker tasks:app
 Restart=always
 # Longer than the worker's own grace period, so that running tasks may finish.
 TimeoutStopSec=60
@@ -103,11 +106,45 @@ _NOTES: Final = {
 }
 
 
+#: What has to be installed for a store.
+_CLIENTS: Final = {"redis": "redis hiredis", "postgres": "'psycopg[binary]'"}
+#: The module by which it can be told whether it is.
+_MODULES: Final = {"redis": "redis", "postgres": "psycopg"}
+
+
+def _command() -> str:
+    """The running `holdfast` by its whole path, since systemd does not look into virtual environments."""
+    script = Path(sys.executable).with_name("holdfast")
+    words = [str(script)] if script.exists() else [sys.executable, "-m", "holdfast"]
+    return " ".join(f'"{_specifiers(word)}"' if " " in word else _specifiers(word) for word in words)
+
+
+def _specifiers(text: str) -> str:
+    """The text as systemd reads it as it stands."""
+    return text.replace("%", "%%")
+
+
+def _next_steps(directory: Path, store: str) -> str:
+    """What to do with the new project, in order."""
+    steps = [] if directory == Path() else [f"cd {shlex.quote(str(directory))}"]
+    if store in _CLIENTS:
+        if find_spec(_MODULES[store]) is None:
+            steps.append(f"pip install {_CLIENTS[store]}")
+        steps.append("docker compose up -d")
+    return " && ".join([*steps, "holdfast worker tasks:app"])
+
+
 def files_of(store: str, folder: Path) -> dict[str, str]:
     """The files of a new project by name."""
     url = _URLS[store]
-    start = f"    docker compose up -d\n    export HOLDFAST_URL={url}\n" if url else ""
-    beside = {"compose.yaml": _COMPOSE[store]} if url else {"holdfast-worker.service": _UNIT.format(folder=folder)}
+    start = (
+        f"    pip install {_CLIENTS[store]}\n    docker compose up -d\n    export HOLDFAST_URL={url}\n" if url else ""
+    )
+    beside = (
+        {"compose.yaml": _COMPOSE[store]}
+        if url
+        else {"holdfast-worker.service": _UNIT.format(folder=_specifiers(str(folder)), command=_command())}
+    )
     return {
         "tasks.py": _TASKS.format(url=url),
         **beside,
@@ -140,9 +177,7 @@ def init(directory: Path, store: str) -> None:
         raise click.ClickException(f"cannot write to {folder}: {error.strerror or error}") from None
     for name in files:
         output.line(f"created {directory / name}")
-    output.line(
-        f"Next: {'' if directory == Path() else f'cd {directory}, '}read README.md, run holdfast worker tasks:app"
-    )
+    output.line(f"Next: {_next_steps(directory, store)} (README.md has more)")
 
 
 @click.command()

@@ -6,18 +6,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from holdfast.app import Holdfast
+from holdfast.contrib.missing import needs
 from holdfast.contrib.signals import told_of_the_end
 from holdfast.errors import BadOption, UnknownTask, UsageError
 from holdfast.producer.task_info import TaskInfo
-from holdfast.server.app import make_app
-from holdfast.server.auth import Guard, TokenGuard
-from holdfast.server.server import Server, ServerSettings
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store, redacted
+
+with needs("holdfast.contrib.fastapi", "starlette uvicorn prometheus-client"):
+    from starlette.exceptions import HTTPException
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from holdfast.server.app import make_app
+    from holdfast.server.auth import Guard, TokenGuard
+    from holdfast.server.server import Server, ServerSettings
 
 if TYPE_CHECKING:
     from holdfast.contrib.task_router import TaskRouter

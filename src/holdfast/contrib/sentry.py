@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-import sentry_sdk
-from sentry_sdk.scope import use_isolation_scope
-
 from holdfast.app import Holdfast
+from holdfast.contrib.missing import needs
 from holdfast.core.task import Again
 from holdfast.producer.hooks import FailedAttempt
 from holdfast.worker.child.context import RunningTask
 from holdfast.worker.child.failure import cause_of
+
+with needs("holdfast.contrib.sentry", "sentry-sdk"):
+    import sentry_sdk
+    from sentry_sdk.scope import use_isolation_scope
 
 #: How long the last events of a process may take to get out of it.
 FLUSH_S: Final = 2.0

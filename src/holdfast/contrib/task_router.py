@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from fastapi import APIRouter, HTTPException
-from fastapi.params import Depends
-from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
-
 from holdfast.app import Holdfast
+from holdfast.contrib.missing import needs
 from holdfast.core.task import State
 from holdfast.errors import BadOption, Refused, UnknownTask
 from holdfast.producer.task_info import TaskInfo
+
+with needs("TaskRouter", "fastapi"):
+    from fastapi import APIRouter, HTTPException
+    from fastapi.params import Depends
+    from fastapi.responses import StreamingResponse
+    from pydantic import BaseModel
 
 #: A stream looks at its task this often at first, and less often while nothing changes.
 _FIRST_PAUSE_SECONDS: Final = 0.1

@@ -71,7 +71,10 @@ def drain(
     Each task keeps its Celery id as request_id, and its ETA. Messages that only Celery can handle stay in their queue.
     After a crash, run the same command again: it continues, and enqueues nothing twice. Exits with 1 if messages stay.
     """
-    import redis
+    try:
+        import redis
+    except ImportError:
+        raise click.ClickException("celery drain needs the redis package; run: pip install redis hiredis") from None
     from holdfast.contrib.celery.drain import Drain, connect
 
     target = load_target(reference)
