@@ -198,4 +198,43 @@ def test_commands_take_the_beginning_of_an_id(any_cli: CommandLine) -> None:
     assert any_cli.ok("dead", "replay", dead[:20]).startswith(dead)
     assert "several tasks begin with" in is_one_line(any_cli.run("tasks", "show", first[:6]), 1)
     assert "no dead letter" in is_one_line(any_cli.run("dead", "replay", "abcdef123456"), 1)
-    assert "its beginning is enough" in is_one_line(any_cli.run("tasks", "show", "abc"), 2)
+    too_short = "'abc' is too short for a task_id: write at least its first 6 digits"
+    assert too_short in is_one_line(any_cli.run("tasks", "show", "abc"), 2)
+    no_digits = is_one_line(any_cli.run("tasks", "show", "xyz"), 2)
+    assert "'xyz' is not a task_id: a task_id is 32 hex digits, as printed by enqueue; see" in no_digits
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("tasks", "ls", "--queue", "defualt"), "There is no queue defualt: did you mean default?\n"),
+        (("tasks", "ls", "--queue", "nowhere"), "There is no queue nowhere.\n"),
+        (("tasks", "ls", "--type", "ad"), "No worker knows the type ad: did you mean add?\n"),
+        (("tasks", "ls", "--type", "resize"), ""),
+        (("tasks", "ls", "--queue", "default", "--state", "failed"), ""),
+        (("dead", "ls", "--queue", "imagse"), "There is no queue imagse: did you mean images?\n"),
+        (("tasks", "cancel", "--all", "--queue", "imgaes", "--yes"), "no queue imgaes: did you mean images?\n"),
+        (("dead", "discard", "--all", "--type", "addd", "--reason", "x", "--yes"), "did you mean add?\n"),
+    ],
+)
+def test_a_filter_that_matches_nothing_for_its_name_says_so(
+    cli: CommandLine, command: tuple[str, ...], said: str
+) -> None:
+    cli.announce(queues=("default", "images"))
+    cli.enqueue()
+    found = cli.run(*command)
+    assert found.exit_code == 0
+    assert found.stderr == said if said == "" else found.stderr.endswith(said)
+
+
+def test_a_state_that_is_misspelt_is_named_with_the_right_one(cli: CommandLine) -> None:
+    for command in (("tasks", "ls"), ("tasks", "cancel", "--all", "--yes"), ("queues", "purge", "default", "--yes")):
+        line = is_one_line(cli.run(*command, "--state", "reday"), 2)
+        assert "'reday' is not one of" in line
+        assert "did you mean ready?" in line
+    assert "is not one of 'blocked'" in is_one_line(cli.run("tasks", "ls", "--state", "xyz"), 2)
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+def test_a_duration_that_cannot_be_read_is_named_by_its_option(cli: CommandLine, option: str) -> None:
+    assert f"{option}: '5x' is not a duration" in is_one_line(cli.run("tasks", "ls", option, "5x"), 2)

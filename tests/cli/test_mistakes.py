@@ -44,7 +44,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 COMMANDS = [
     (1, ["worker", "taks:app"], "there is no module 'taks' in {project}"),
     (2, ["worker", "tasks.py"], "write it as module:app"),
-    (2, ["worker", "tasks:ap"], "has no 'ap'"),
+    (2, ["worker", "tasks:ap"], "module 'tasks' has no 'ap'; did you mean app?"),
+    (2, ["worker", "tasks:x"], "module 'tasks' has no 'x'; it has app"),
+    (2, ["worker", "json:app"], "module 'json' has no 'app'; it has no Holdfast app"),
     (2, ["worker", "tasks:resize"], "'resize' is a TaskType, not a Holdfast app"),
     (12, ["tasks", "ls", "--url", "mysql://localhost/x"], "is not a store URL; write sqlite:///holdfast.db"),
     (18, ["tasks", "ls", "--url", "sqlite:///text.db"], "text.db is not a SQLite database; choose another file"),

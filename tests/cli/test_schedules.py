@@ -160,6 +160,17 @@ def test_what_cannot_be_is_one_line_and_an_exit_code(
     assert [each["name"] for each in nightly.json("schedules", "ls")] == ["nightly"]
 
 
+@pytest.mark.parametrize(
+    "command", [("show",), ("next",), ("run",), ("pause",), ("resume",), ("rm",), ("edit", "--every", "1h")]
+)
+def test_a_name_that_is_misspelt_is_named_with_the_right_one(nightly: CommandLine, command: tuple[str, ...]) -> None:
+    verb, *options = command
+    line = is_one_line(nightly.run("schedules", verb, "nigthly", *options), 1)
+    assert line == f"holdfast: no schedule nigthly in {nightly.url}: did you mean nightly?\n"
+    line = is_one_line(nightly.run("schedules", verb, "xyz", *options), 1)
+    assert line.endswith(": holdfast schedules ls lists them\n")
+
+
 def test_nobody_looks_for_schedules_where_there_is_no_database(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["schedules", "ls", "--url", f"sqlite:///{tmp_path}/none.db"])
     assert "there is no database" in is_one_line(result, 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.admin.inspect import one_task
 from holdfast.core import lifecycle, payload
+from holdfast.core.names import suggestion
 from holdfast.core.payload import SIGNATURE_HEADER, is_encrypted
 from holdfast.core.schedule.occurrences import OCCURRENCE_HEADER, SCHEDULE_HEADER, TIMING_HEADER
 from holdfast.core.task import FINAL_STATES, NewTask, State, Task
@@ -98,8 +98,8 @@ def changed_arguments(task: Task, data: bytes, changes: Mapping[str, Any], *, an
 
 
 def _unknown_argument(task: Task, key: str, name: str, known: Mapping[str, Any]) -> str:
-    close = get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}? Otherwise " if close else ""
+    meant = suggestion(name, known)
+    hint = f"{meant} Otherwise " if meant else ""
     return (
         f"args.{key}: task {task.task_id} was enqueued without {name}, and no running worker publishes the "
         f"signature of {task.type}: {hint}use --app module:app, or start a worker that declares it"

@@ -14,7 +14,7 @@ from holdfast.admin import actions
 from holdfast.admin.actions import BulkResult, MakeChange, Pace, refusal
 from holdfast.admin.inspect import several
 from holdfast.cli import options, output
-from holdfast.cli.listing import whole_ids
+from holdfast.cli.listing import say_unknown_names, whole_ids
 from holdfast.cli.main import one_line
 from holdfast.cli.options import with_store
 from holdfast.core.lifecycle import Verdict
@@ -166,9 +166,10 @@ by_error = click.option("--error", "error_type", help="With --all: only tasks wi
 
 def by_state(states: Collection[State]) -> Callable[[Any], Any]:
     """Narrows a bulk action to tasks in some of these states."""
-    names = [state.value for state in State if state in states]
-    text = f"With --all: only tasks in this state: {', '.join(names)}; repeatable."
-    return click.option("--state", "states", multiple=True, type=click.Choice(names), metavar="STATE", help=text)
+    chosen = [state for state in State if state in states]
+    text = f"With --all: only tasks in this state: {', '.join(chosen)}; repeatable."
+    kind = options.StateChoice(chosen)
+    return click.option("--state", "states", multiple=True, type=kind, metavar="STATE", help=text)
 
 
 def bulk_options(narrowing: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -195,6 +196,8 @@ def change_all(url: str, bulk: Bulk, query: Query, make_change: MakeChange, word
         return await actions.count_matching(store, query, bulk.limit)
 
     matching = with_store(url, count, must_exist=True, in_part=True)
+    if not matching:
+        with_store(url, lambda store: say_unknown_names(store, query), in_part=True)
     question = f"{words.verb.capitalize()} {several(matching, words.noun)}?"
     if matching and not bulk.yes and not click.confirm(question, err=True):
         raise click.ClickException("nothing was changed")

@@ -18,7 +18,7 @@ from holdfast.admin.views import task_view
 from holdfast.cli import options, output
 from holdfast.cli.bulk import Bulk, Words, bulk_options, by_error, change_all, change_named, copy_named, report
 from holdfast.cli.enqueue import crypto_of_app, prepared_call, published_type, url_of
-from holdfast.cli.listing import end_of_page, page_facts, search_options, watched
+from holdfast.cli.listing import end_of_page, page_facts, say_unknown_names, search_options, watched
 from holdfast.cli.options import app_option, store_options, with_store
 from holdfast.cli.tables import Column
 from holdfast.cli.tasks import show_task
@@ -196,6 +196,8 @@ def _chosen(bulk: Bulk) -> Query:
 
 async def _page(store: Store, query: Query, given: Filter) -> tuple[Found, list[Task]]:
     found = await search(store, query, given)
+    if not found.tasks:
+        await say_unknown_names(store, query)
     return found, (await inspect.with_history(store, found.page)).tasks
 
 

@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 
 import click
 
-from holdfast.admin.inspect import several
+from holdfast.admin.inspect import queue_table, several
 from holdfast.admin.search import Filter, Found, argument, error_class, whole_id
 from holdfast.cli import options, output
 from holdfast.clock import SystemClock
 from holdfast.core.durations import duration_ms, format_ms
+from holdfast.core.names import suggestion
 from holdfast.core.task import State
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import MAX_BATCH, Query, Store
@@ -31,11 +32,15 @@ _CLEAR: Final = "\x1b[2J"
 # -- filters -------------------------------------------------------------------------------------------------
 
 
-def moment(value: str) -> int:
+def moment_type(option: str) -> Callable[[str], int]:
     """Reads an ISO 8601 time, or how long ago (`90s`, `2h`, `7d`), as milliseconds since the epoch."""
-    if value[:1].isdigit() and "-" not in value:
-        return SystemClock().now_ms() - duration_ms(value, "time")
-    return options.time(value)
+
+    def moment(value: str) -> int:
+        if value[:1].isdigit() and "-" not in value:
+            return SystemClock().now_ms() - duration_ms(value, option)
+        return options.time(value)
+
+    return moment
 
 
 _SEARCH: Final = (
@@ -63,8 +68,10 @@ def search_options(what: str, time_of: Literal["created", "finished"]) -> Callab
     `--since` and `--until` are about when tasks `what` ("died").
     """
     when = f"Only tasks that {what} at this time or later: 2h (ago) or 2030-01-31T09:00Z."
-    since = click.option("--since", type=moment, metavar="TIME", help=when)
-    until = click.option("--until", type=moment, metavar="TIME", help=f"Only tasks that {what} before this time.")
+    since = click.option("--since", type=moment_type("--since"), metavar="TIME", help=when)
+    until = click.option(
+        "--until", type=moment_type("--until"), metavar="TIME", help=f"Only tasks that {what} before this time."
+    )
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -92,6 +99,19 @@ def search_options(what: str, time_of: Literal["created", "finished"]) -> Callab
         return gathered
 
     return add
+
+
+async def say_unknown_names(store: Store, query: Query) -> None:
+    """Says, where nothing matched, that no queue or no worker's task type has the name that was asked for."""
+    if query.queue is not None:
+        queues = {"default", *(row.queue for row in await queue_table(store))}
+        if query.queue not in queues:
+            hint = suggestion(query.queue, queues)
+            output.chatter(f"There is no queue {query.queue}{f': {hint}' if hint else '.'}")
+    if query.type is not None:
+        types = {name for worker in await store.workers() for name in worker.types}
+        if query.type not in types and (hint := suggestion(query.type, types)):
+            output.chatter(f"No worker knows the type {query.type}: {hint}")
 
 
 def page_facts(found: Found) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,8 @@ import click
 from holdfast.cli.main import one_line
 from holdfast.core.durations import duration_ms
 from holdfast.core.ids import check_task_id
-from holdfast.core.names import check_queue, check_type, size_bytes
+from holdfast.core.names import check_queue, check_type, size_bytes, suggestion
+from holdfast.core.task import State
 from holdfast.errors import StoreUnavailable, UnknownTask
 from holdfast.runtime.loops import plain_loop
 from holdfast.stores.contract import Store
@@ -23,6 +24,7 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 
 #: The beginning of a task_id; shorter ones are too many tasks: `admin.search.SHORTEST_PREFIX`.
 _PREFIX = re.compile(r"[0-9a-fA-F]{6,31}", re.ASCII)
+_TOO_SHORT = re.compile(r"[0-9a-fA-F]{1,5}", re.ASCII)
 #: What to do about a database that does not exist, unless the command knows better.
 _CREATE_ADVICE = "enqueue a task, run `holdfast migrate`, or fix --url"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -160,10 +162,25 @@ def task_id(value: str) -> str:
     """Reads a task_id or its beginning; what cannot be one is a wrong call, not an unknown task."""
     if _PREFIX.fullmatch(value):
         return value
+    if _TOO_SHORT.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is too short for a task_id: write at least its first 6 digits")
     try:
         return check_task_id(value)
     except UnknownTask as error:
-        raise click.BadParameter(f"{error}; its beginning is enough") from None
+        raise click.BadParameter(str(error)) from None
+
+
+class StateChoice(click.Choice[str]):
+    """The name of a state; a name that is none of them is refused with the one that it looks like."""
+
+    def __init__(self, states: Iterable[State]) -> None:
+        super().__init__([state.value for state in states])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Reads the name."""
+        if value not in self.choices and (hint := suggestion(str(value), self.choices)):
+            self.fail(f"{value!r} is not one of {', '.join(self.choices)}; {hint}", param, ctx)
+        return str(super().convert(value, param, ctx))
 
 
 def queue(value: str) -> str:

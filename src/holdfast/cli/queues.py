@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from holdfast.cli.listing import watched
 from holdfast.cli.options import store_options, with_store
 from holdfast.cli.tables import Column
 from holdfast.core.durations import format_ms
+from holdfast.core.names import suggestion
 from holdfast.core.priority import AGED_STEP_MS, ORDERS, Order, order_text, step_of
 from holdfast.core.task import State
 from holdfast.errors import BadOption
@@ -147,7 +147,7 @@ def spread(name: str, partitions: int, url: str, as_json: bool) -> None:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([state.value for state in State if state in actions.PURGED]),
+    type=options.StateChoice([state for state in State if state in actions.PURGED]),
     metavar="STATE",
     help=f"Only tasks in this state: {', '.join(state for state in State if state in actions.PURGED)}; repeatable.",
 )
@@ -211,8 +211,7 @@ async def _check_known(store: Store, names: Sequence[str], create: bool) -> None
     known = ["default", *(row.queue for row in await inspect.queue_table(store))]
     for name in names:
         if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = f"{suggestion(name, known)} ".lstrip()
             raise BadOption(f"no queue {name} in {store.url}: {hint}see holdfast queues ls")
 
 

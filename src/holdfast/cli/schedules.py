@@ -35,10 +35,11 @@ from holdfast.core import payload
 from holdfast.core.declared import DeclaredType
 from holdfast.core.durations import format_ms
 from holdfast.core.ids import IdSource
-from holdfast.core.names import check_schedule
+from holdfast.core.names import check_schedule, suggestion
 from holdfast.core.schedule.decide import changed_call, changed_timing
 from holdfast.core.schedule.record import Missed, Overlap, Schedule, ScheduledCall, Timing
 from holdfast.core.schedule.timing import CronLine, zone
+from holdfast.errors import UnknownSchedule
 from holdfast.producer.schedules import call_of, edited_call, protected_call
 from holdfast.security.crypto import PayloadCrypto
 from holdfast.stores import documents
@@ -127,6 +128,7 @@ def _facts(schedule: Schedule) -> list[tuple[str, object]]:
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Answer = TypeVar("_Answer")
 #: The options that make up a timing, by the names that `changed_timing` has for them.
 _TIMING = ("cron", "every", "timezone", "jitter", "missed", "window", "overlap")
 
@@ -196,7 +198,7 @@ def show(name: str, url: str, as_json: bool) -> None:
     async def look(store: Store) -> tuple[Schedule, list[Any]]:
         return await actions.one(store, name), await actions.upcoming(store, name)
 
-    schedule, upcoming = with_store(url, look, must_exist=True)
+    schedule, upcoming = _of_schedule(url, name, look)
     if as_json:
         output.document({**asdict(schedule_view(schedule)), "next": [wall_time(each) for each in upcoming]})
     else:
@@ -216,7 +218,7 @@ def show(name: str, url: str, as_json: bool) -> None:
 @store_options
 def show_next(name: str, count: int, url: str, as_json: bool) -> None:
     """Show the next occurrences of a schedule, in its time zone."""
-    times = with_store(url, lambda store: actions.upcoming(store, name, count), must_exist=True)
+    times = _of_schedule(url, name, lambda store: actions.upcoming(store, name, count))
     if as_json:
         output.document([wall_time(each) for each in times])
         return
@@ -292,7 +294,7 @@ def edit(ctx: click.Context, /, name: str, url: str, as_json: bool, **given: Any
         declared = None if arguments is None or by_app else await documents.declared_type(store, type_name)
         return await actions.edit(store, name, lambda schedule: change(schedule, declared))
 
-    _tell(with_store(url_of(ctx, url, app), make, must_exist=True), as_json)
+    _tell(_of_schedule(url_of(ctx, url, app), name, make), as_json)
 
 
 @schedules.command("pause")
@@ -332,15 +334,26 @@ def run(ctx: click.Context, /, name: str, app_reference: str | None, url: str, a
     """Enqueue a task of a schedule now, in addition to its occurrences."""
     new_id = functools.cache(IdSource(SystemClock().now_ms, os.urandom).task_id)
     crypto = crypto_of_app(app_reference)
-    task_id = with_store(
-        url_of(ctx, url, app_reference),
-        lambda store: actions.run_now(store, name, new_id, crypto=crypto),
-        must_exist=True,
+    task_id = _of_schedule(
+        url_of(ctx, url, app_reference), name, lambda store: actions.run_now(store, name, new_id, crypto=crypto)
     )
     if as_json:
         output.document({"name": name, "task_id": task_id})
     else:
         output.line(task_id)
+
+
+def _of_schedule(url: str, name: str, action: Callable[[Store], Awaitable[_Answer]]) -> _Answer:
+    return with_store(url, lambda store: _named(store, name, action(store)), must_exist=True)
+
+
+async def _named(store: Store, name: str, answer: Awaitable[_Answer]) -> _Answer:
+    """The answer about this schedule; if there is none of this name, the error says which one may be meant."""
+    try:
+        return await answer
+    except UnknownSchedule as error:
+        hint = suggestion(name, [each.name for each in await actions.listed(store)])
+        raise UnknownSchedule(f"{error}: {hint or 'holdfast schedules ls lists them'}") from None
 
 
 def _timing(given: dict[str, Any]) -> dict[str, Any]:
@@ -359,7 +372,7 @@ def _each(
     names: tuple[str, ...], url: str, as_json: bool, action: Callable[[Store, str], Awaitable[Schedule]], now: str
 ) -> list[Schedule]:
     async def act(store: Store) -> list[Schedule]:
-        return [await action(store, name) for name in names]
+        return [await _named(store, name, action(store, name)) for name in names]
 
     changed = with_store(url, act, must_exist=True)
     if as_json:

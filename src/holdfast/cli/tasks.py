@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from holdfast.admin import actions, copies, inspect
 from holdfast.admin.inspect import about_ms, first_line, json_value, last_failure, progress_text
-from holdfast.admin.search import Filter, search, whole_id
+from holdfast.admin.search import Filter, Found, search, whole_id
 from holdfast.admin.views import task_view
 from holdfast.admin.why import Explanation, why
 from holdfast.cli import options, output
 from holdfast.cli.bulk import Bulk, Words, bulk_options, by_state, change_all, change_named, copy_named, report
 from holdfast.cli.enqueue import crypto_of_app, url_of
-from holdfast.cli.listing import end_of_page, page_facts, search_options, watched
+from holdfast.cli.listing import end_of_page, page_facts, say_unknown_names, search_options, watched
 from holdfast.cli.options import app_option, iso_time, store_options, with_store
 from holdfast.cli.tables import Column
 from holdfast.clock import SystemClock
@@ -145,7 +145,7 @@ def tasks() -> None:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([state.value for state in State]),
+    type=options.StateChoice(State),
     metavar="STATE",
     help=f"Only tasks in this state: {', '.join(State)}; repeatable.",
 )
@@ -158,7 +158,14 @@ def list_tasks(states: tuple[str, ...], query: Query, given: Filter, url: str, a
     --since, --until and --arg compare up to 50,000 tasks; a search that ends there says so, and prints the cursor.
     """
     query = replace(query, states=frozenset(State(state) for state in states) or None)
-    found = with_store(url, lambda store: search(store, query, given), must_exist=True, in_part=True)
+
+    async def look(store: Store) -> Found:
+        found = await search(store, query, given)
+        if not found.tasks:
+            await say_unknown_names(store, query)
+        return found
+
+    found = with_store(url, look, must_exist=True, in_part=True)
     if as_json:
         output.document({"tasks": [task_view(task, history=False) for task in found.tasks], **page_facts(found)})
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.errors import BadName, BadOption
@@ -12,6 +13,14 @@ NAME_PATTERN = "[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}"
 VISIBLE_PATTERN = "[!-~]{1,200}"
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
 _VISIBLE = re.compile(VISIBLE_PATTERN, re.ASCII)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did you mean default?`, or nothing if no known name is like this one."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), 1)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def check_queue(name: str) -> str:

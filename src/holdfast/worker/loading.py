@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.app import Holdfast
+from holdfast.core.names import suggestion
 from holdfast.errors import BadApp
 
 _log = logging.getLogger("holdfast.worker")
@@ -48,8 +49,14 @@ def load_object(reference: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise BadApp(f"cannot import {reference!r}: module {module_name!r} has no {attribute!r}") from None
+            apps = [name for name, each in vars(module).items() if _is_app(each)]
+            hint = suggestion(attribute, apps) or (f"it has {', '.join(apps)}" if apps else "it has no Holdfast app")
+            raise BadApp(f"cannot import {reference!r}: module {module_name!r} has no {attribute!r}; {hint}") from None
     return found
+
+
+def _is_app(found: Any) -> bool:
+    return isinstance(found, Holdfast) or isinstance(vars(type(found)).get("holdfast"), property)
 
 
 def _import(module_name: str, reference: str) -> Any:
