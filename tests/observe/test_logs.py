@@ -43,6 +43,14 @@ def test_a_line_has_no_secret(lines: logging.Formatter, given: logging.LogRecord
     assert words in line
 
 
+def test_a_line_that_names_its_task_does_not_repeat_it() -> None:
+    record = logging.LogRecord("mail", logging.INFO, "mail.py", 1, "%s", ("parent[01a1] waits",), None)
+    record.task_id, record.task_type = "01a1", "parent"
+    assert TextLines().format(record).endswith("INFO    mail: parent[01a1] waits")
+    record.args = ("sent",)
+    assert TextLines().format(record).endswith("INFO    mail: sent [parent 01a1]")
+
+
 def test_the_traceback_of_another_handler_is_not_taken_over() -> None:
     given = record("failed", error=True)
     assert CANARY in logging.Formatter().format(given)

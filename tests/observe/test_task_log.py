@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from holdfast.core import lifecycle
+from holdfast.core.retry import RunPolicy
 from holdfast.core.task import Claimed
 from holdfast.observe import task_log
-from holdfast.observe.task_log import MAX_FAILURES_LOGGED_PER_S, MAX_RUNS_LOGGED_PER_S, TaskLog, task_logger
+from holdfast.observe.task_log import (
+    MAX_DEAD_LETTERS_LOGGED_PER_S,
+    MAX_FAILURES_LOGGED_PER_S,
+    MAX_RUNS_LOGGED_PER_S,
+    TaskLog,
+    task_logger,
+)
 from holdfast.worker.child.execute import run_function
 from holdfast.worker.child.run import Run, RunContext
 from tests.worker.rig import claimed, run_of
@@ -65,9 +72,11 @@ def test_a_second_has_a_bounded_number_of_lines_and_the_rest_is_counted(logged: 
     log = TaskLog("all")
     batch = [claimed() for _ in range(30)]
     assert [log.started(batch) for _ in range(3)] == [30, MAX_RUNS_LOGGED_PER_S - 30, 0]
+    said = f"more than {MAX_RUNS_LOGGED_PER_S} runs a second: a sample is logged from here on, the others are counted"
+    assert logged.texts().count(f"{said} every 10s") == 1, "or a newcomer thinks that the others are lost"
     clock[0] += 10**9
     assert log.started(batch) == 30
-    assert len(logged.records) == MAX_RUNS_LOGGED_PER_S + 30
+    assert len(logged.records) == MAX_RUNS_LOGGED_PER_S + 1 + 30
     log.summarize()
     assert logged.texts()[-1] == (
         f"{90 - MAX_RUNS_LOGGED_PER_S} more runs since the last such line; "
@@ -76,6 +85,9 @@ def test_a_second_has_a_bounded_number_of_lines_and_the_rest_is_counted(logged: 
     count = len(logged.records)
     log.summarize()
     assert len(logged.records) == count, "there is nothing new to say"
+    clock[0] += 10**9
+    log.started(batch + batch)
+    assert logged.texts().count(f"{said} every 10s") == 2, "the next burst is another one"
 
 
 def test_failures_are_bounded_by_themselves(logged: Records, clock: list[int]) -> None:
@@ -83,9 +95,24 @@ def test_failures_are_bounded_by_themselves(logged: Records, clock: list[int]) -
     assert log.started([claimed()]) == 0
     for _ in range(MAX_FAILURES_LOGGED_PER_S + 7):
         log.ended(*failed(fall))
-    assert [record.levelname for record in logged.records] == ["WARNING"] * MAX_FAILURES_LOGGED_PER_S
+    assert [record.levelname for record in logged.records] == ["WARNING"] * (MAX_FAILURES_LOGGED_PER_S + 1)
+    assert logged.texts()[-1].startswith("more than 50 failed attempts a second: a sample is logged from here on")
     log.summarize()
     assert logged.texts()[-1].startswith("7 more failed attempts since the last such line")
+
+
+def test_retries_do_not_use_up_the_lines_of_dead_letters(logged: Records, clock: list[int]) -> None:
+    """A dead letter has one line; without it, nobody learns of it."""
+    log = TaskLog("failures")
+    for _ in range(MAX_FAILURES_LOGGED_PER_S + 7):
+        log.ended(*failed(fall))
+    last = claimed(policy=RunPolicy(max_attempts=1))
+    for _ in range(MAX_DEAD_LETTERS_LOGGED_PER_S + 3):
+        log.ended(*failed(fall, last))
+    levels = [record.levelname for record in logged.records]
+    assert levels.count("ERROR") == MAX_DEAD_LETTERS_LOGGED_PER_S + 1
+    log.summarize()
+    assert logged.texts()[-1].startswith("3 more dead letters and final failures since the last such line")
 
 
 def test_a_run_whose_start_was_not_logged_is_not_logged_when_it_is_snoozed_beyond_the_bound(
@@ -93,10 +120,9 @@ def test_a_run_whose_start_was_not_logged_is_not_logged_when_it_is_snoozed_beyon
 ) -> None:
     log = TaskLog("all")
     log.started([claimed() for _ in range(MAX_RUNS_LOGGED_PER_S)])
-    count = len(logged.records)
     run = run_of(fall)
     log.ended(run, lifecycle.snooze(run.task.task_id, run.task.token, 10))
-    assert len(logged.records) == count
+    assert "snoozed" not in str(logged.texts())
     run.logged = True
     log.ended(run, lifecycle.snooze(run.task.task_id, run.task.token, 10))
     assert logged.texts()[-1].endswith("snoozed for 10ms")

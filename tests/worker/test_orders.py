@@ -103,7 +103,7 @@ def test_a_worker_stops_gracefully_by_order(jobs: Holdfast, url: str) -> None:
         (known,) = listed(jobs)
         assert "stops from its next heartbeat" in run_holdfast("workers", "stop", known.worker_id, url=url).stdout
         eventually(lambda: listed(jobs) == [], 20)
-        eventually(lambda: "by order: stopping; running tasks may finish for 20 s" in worker.output(), 20)
+        eventually(lambda: "on request: stopping; running tasks may finish for 20 s" in worker.output(), 20)
     in_state(task, State.SUCCEEDED)
 
 

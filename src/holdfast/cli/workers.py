@@ -189,7 +189,7 @@ def _facts(worker: WorkerRecord, now_ms: int) -> list[tuple[str, object]]:
         ("version", worker.version),
         ("queues", ", ".join(worker.queues)),
         ("types", ", ".join(worker.types)),
-        ("slots", f"{several(worker.processes, 'process', 'processes')} × {worker.concurrency}"),
+        ("slots", f"{several(worker.processes, 'process', 'processes')} × {several(worker.concurrency, 'slot')}"),
         ("running", worker.running),
         ("ended in the last minute", worker.ended_last_minute),
         ("memory", format_bytes(worker.memory_bytes)),

@@ -89,10 +89,12 @@ class TextLines(logging.Formatter):
 
         A line about the run of a task names that itself; for a retry it is one line, since the next attempt may help.
         """
-        said = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {redacted_text(message_of(record))}"
+        message = redacted_text(message_of(record))
+        said = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {message}"
         task_id = getattr(record, "task_id", None)
         outcome = getattr(record, "outcome", None)
-        line = f"{said} [{getattr(record, 'task_type', 'task')} {task_id}]" if task_id and not outcome else said
+        is_named = outcome or task_id is None or str(task_id) in message
+        line = said if is_named else f"{said} [{getattr(record, 'task_type', 'task')} {task_id}]"
         traceback = "" if outcome == "retried" else traceback_of(record)
         return f"{line}\n{redacted_text(traceback)}" if traceback else line
 

@@ -32,6 +32,8 @@ LogTasks = Literal["all", "failures", "none"]
 MAX_RUNS_LOGGED_PER_S: Final = 50
 #: In each process, this many failed attempts a second are logged.
 MAX_FAILURES_LOGGED_PER_S: Final = 50
+#: In each process, this many dead letters a second are logged: retries do not use up their lines.
+MAX_DEAD_LETTERS_LOGGED_PER_S: Final = 50
 #: How often the runs and failures are counted in a line that were not logged.
 SUMMARY_S: Final = 10.0
 #: How much of an error's message goes into its line.
@@ -51,16 +53,21 @@ class LoggedRun(CountedRun, Protocol):
 
 
 class Budget:
-    """A number of lines for each second; the rest is counted."""
+    """A number of lines for each second; the rest is counted, and the first one that is left out is said at once."""
 
-    __slots__ = ("_left", "_per_second", "_until_ns", "skipped")
+    __slots__ = ("_left", "_level", "_per_second", "_said", "_until_ns", "_what", "skipped")
 
-    def __init__(self, per_second: int) -> None:
+    def __init__(self, per_second: int, level: int, what: str) -> None:
         self._per_second = per_second
+        self._level = level
+        #: What it counts, in plural.
+        self._what = what
         self._left = per_second
         self._until_ns = 0
         #: Since the last summary.
         self.skipped = 0
+        #: Whether the log has a line about those that were left out, and none of them was long ago.
+        self._said = False
 
     def take(self, wanted: int = 1) -> int:
         """How many of these may be logged."""
@@ -70,8 +77,24 @@ class Budget:
             self._left = self._per_second
         granted = min(wanted, self._left)
         self._left -= granted
-        self.skipped += wanted - granted
+        if granted < wanted:
+            self.skipped += wanted - granted
+            if not self._said:
+                self._say_first()
         return granted
+
+    def _say_first(self) -> None:
+        self._said = True
+        text = "more than %d %s a second: a sample is logged from here on, the others are counted every %gs"
+        task_logger.log(self._level, text, self._per_second, self._what, SUMMARY_S)
+
+    def summarize(self) -> None:
+        """Logs how many were left out since the last call, if any were."""
+        self._said = bool(self.skipped)
+        if self.skipped:
+            text = "%s more %s since the last such line; a process logs at most %d a second"
+            task_logger.log(self._level, text, f"{self.skipped:,}", self._what, self._per_second)
+            self.skipped = 0
 
 
 class TaskLog:
@@ -79,8 +102,9 @@ class TaskLog:
 
     def __init__(self, detail: LogTasks) -> None:
         self._detail = detail
-        self._runs = Budget(MAX_RUNS_LOGGED_PER_S)
-        self._failures = Budget(MAX_FAILURES_LOGGED_PER_S)
+        self._runs = Budget(MAX_RUNS_LOGGED_PER_S, logging.INFO, "runs")
+        self._failures = Budget(MAX_FAILURES_LOGGED_PER_S, logging.WARNING, "failed attempts")
+        self._dead = Budget(MAX_DEAD_LETTERS_LOGGED_PER_S, logging.ERROR, "dead letters and final failures")
 
     def started(self, tasks: Sequence[Claimed]) -> int:
         """Logs the start of these, as many as there may be lines for; gives how many, the first ones."""
@@ -110,7 +134,7 @@ class TaskLog:
         if level == logging.INFO:
             may = self._detail == "all" and (run.logged or self._runs.take())
         else:
-            may = bool(self._failures.take())
+            may = bool((self._dead if level == logging.ERROR else self._failures).take())
         if may:
             failure = None if change is None else change.error
             write(task, level, text, values, outcome, failure=failure, error=run.error, took_ms=took_ms)
@@ -122,15 +146,9 @@ class TaskLog:
             self.summarize()
 
     def summarize(self) -> None:
-        """Logs how many runs and failures were not logged, if there were any."""
-        for level, budget, what, bound in (
-            (logging.INFO, self._runs, "more runs", MAX_RUNS_LOGGED_PER_S),
-            (logging.WARNING, self._failures, "more failed attempts", MAX_FAILURES_LOGGED_PER_S),
-        ):
-            if skipped := budget.skipped:
-                budget.skipped = 0
-                text = "%s %s since the last such line; a process logs at most %d a second"
-                task_logger.log(level, text, f"{skipped:,}", what, bound)
+        """Logs how many runs, failures and dead letters were not logged, if there were any."""
+        for budget in (self._runs, self._failures, self._dead):
+            budget.summarize()
 
 
 def log_settled(task: Claimed | Task, change: Change, policy: RunPolicy) -> None:

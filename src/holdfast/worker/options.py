@@ -119,7 +119,7 @@ class Concurrency:
         ordered = orders.concurrency if orders else None
         if ordered != self._last_order:
             self._last_order = ordered
-            self._set(self._started_with if ordered is None else ordered, "by order")
+            self._set(self._started_with if ordered is None else ordered, "on request")
 
     def _set(self, concurrency: int, why: str) -> None:
         bounded = min(max(concurrency, 1), MAX_CONCURRENCY)

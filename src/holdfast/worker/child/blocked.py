@@ -22,9 +22,9 @@ from holdfast.worker.child.watchdog import longest_return_ms
 
 _log = logging.getLogger("holdfast.worker")
 
-#: How often the event loop is asked for a sign of life while tasks run, and while none does.
+#: How often the event loop is asked for a sign of life. What a task blocks before it is asked is not counted, so this
+#: is also the interval while no task runs: the first one may block at once.
 PING_S: Final = 0.25
-IDLE_S: Final = 1.0
 #: The shortest block that is logged.
 BLOCKED_S: Final = 1.0
 #: A block that goes on is logged after this long, and again when it is over.
@@ -52,11 +52,10 @@ class BlockedLoop:
     def watch(self) -> None:
         """Goes on until the process ends, in a thread of its own."""
         while True:
-            pause_s = PING_S if self._slots.running or self._answered_at is None else IDLE_S
             before = time.monotonic()
-            time.sleep(pause_s)
+            time.sleep(PING_S)
             now = time.monotonic()
-            if now - before > pause_s + STOOD_STILL_S:
+            if now - before > PING_S + STOOD_STILL_S:
                 self._asked_at = now
                 self._seen.clear()
             self.look(now)

@@ -29,9 +29,9 @@ def show_banner(options: WorkerOptions, hello: Hello, queues: Sequence[str], sto
     _log.info("Holdfast %s: %s on %s", __version__, options.app, store_url)
     _log.info("queues: %s", options.queues or ", ".join(queues))
     _log.info(
-        "%s × %d slots%s, lease %s, grace %s",
+        "%s × %s%s, lease %s, grace %s",
         _processes(options.processes),
-        options.concurrency,
+        "1 slot" if options.concurrency == 1 else f"{options.concurrency} slots",
         f", {_processes(options.cpu_processes)} for one task at a time" if hello.alone else "",
         format_ms(hello.lease_ms),
         format_ms(options.grace_ms),

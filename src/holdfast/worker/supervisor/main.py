@@ -125,7 +125,7 @@ class Supervisor:
                 case SlotFailed(error):
                     self._on_error(error)
                 case StopOrdered():
-                    self._stop_by("by order")
+                    self._stop_by("on request")
 
     def _on_serving(self) -> None:
         self._systemd.ready()
@@ -274,4 +274,5 @@ class Supervisor:
             await asyncio.wait(left, timeout=max(0.0, ends_at - now()))
         if self._claims is not None:
             await self._claims.leave(max(LEAST_GOODBYE_S, ends_at - now()))
-            _log.info("stopped; %d unfinished tasks were released", self._pool.released)
+            released = self._pool.released
+            _log.info("stopped; %d unfinished %s released", released, "task was" if released == 1 else "tasks were")

@@ -147,7 +147,7 @@ class ChildPool:
         drained = mode != "run"
         if drained is not self.drained:
             self.drained = drained
-            _log.info("by order: %s", "claiming no more tasks" if drained else "claiming tasks again")
+            _log.info("on request: %s", "claiming no more tasks" if drained else "claiming tasks again")
             for child in self._children.values():
                 if child.serving:  # the others are told when they begin
                     child.send(protocol.Pause(drained))
@@ -279,11 +279,13 @@ class ChildPool:
         self.released += child.released
         if child.kill_reasons:
             others = max(0, settled - len(child.kill_reasons))
-            _log.info("child %s: %d other tasks were released", incarnation.name, others)
+            noun = "task was" if others == 1 else "tasks were"
+            _log.info("child %s: %d other %s released", incarnation.name, others, noun)
         elif child.dismissed:
             self.released += settled
         elif settled:
-            _log.warning("child %s: %d of its tasks were settled as worker_lost", incarnation.name, settled)
+            verb = "was" if settled == 1 else "were"
+            _log.warning("child %s: %d of its tasks %s settled as worker_lost", incarnation.name, settled, verb)
 
     # -- messages -------------------------------------------------------------------------------------------
 
