@@ -175,15 +175,13 @@ def test_init_names_the_next_steps(
     assert ("pip install" in (tmp_path / "shop" / "README.md").read_text()) == (store != "sqlite")
 
 
-def test_the_project_of_init_runs(tmp_path: Path) -> None:
+def test_the_project_of_init_runs_with_its_app_from_the_environment(tmp_path: Path) -> None:
     CliRunner().invoke(main, ["init", str(tmp_path)])
     holdfast = [sys.executable, "-m", "holdfast"]
-    env = environment()
-    enqueue = [*holdfast, "enqueue", "tasks.greet", "--app", "tasks:app", "--args", '{"name": "Ada"}']
+    env = environment(more={"HOLDFAST_APP": "tasks:app"})
+    enqueue = [*holdfast, "enqueue", "tasks.greet", "--args", '{"name": "Ada"}']
     subprocess.run(enqueue, cwd=tmp_path, env=env, check=True, capture_output=True)
-    subprocess.run(
-        [*holdfast, "worker", "tasks:app", "--burst"], cwd=tmp_path, env=env, check=True, capture_output=True
-    )
+    subprocess.run([*holdfast, "worker", "--burst"], cwd=tmp_path, env=env, check=True, capture_output=True)
     listed = subprocess.run(
         [*holdfast, "tasks", "ls", "--json"], cwd=tmp_path, env=env, check=True, capture_output=True
     )

@@ -45,6 +45,7 @@ COMMANDS = [
     (1, ["worker", "taks:app"], "there is no module 'taks' in {project}"),
     (2, ["worker", "tasks.py"], "write it as module:app"),
     (2, ["worker", "tasks:ap"], "module 'tasks' has no 'ap'; did you mean app?"),
+    (2, ["worker"], "Missing argument 'MODULE:APP'"),
     (2, ["worker", "tasks:x"], "module 'tasks' has no 'x'; it has app"),
     (2, ["worker", "json:app"], "module 'json' has no 'app'; it has no Holdfast app"),
     (2, ["worker", "tasks:resize"], "'resize' is a TaskType, not a Holdfast app"),

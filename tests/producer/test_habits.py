@@ -16,7 +16,7 @@ from holdfast.producer.task_type import _CALL_OPTIONS, TaskType
 from tests.producer.setting import Setting
 
 
-@pytest.mark.parametrize("name", ["delay", "apply_async", "send", "s", "si"])
+@pytest.mark.parametrize("name", ["delay", "apply_async", "send", "defer", "s", "si"])
 def test_a_call_of_celery_names_ours(setting: Setting, name: str) -> None:
     task: Any = setting.double
     with pytest.raises(
@@ -25,6 +25,19 @@ def test_a_call_of_celery_names_ours(setting: Setting, name: str) -> None:
         getattr(task, name)(1)
     assert not hasattr(task, name)
     assert copy.copy(task).name == "double"
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("as_completed", "write holdfast.as_completed(handles)"),
+        ("enqueue", "write send.enqueue(...) of the task `send`, or app.enqueue_many(...) of prepared calls"),
+    ],
+)
+def test_a_call_that_is_not_one_of_the_app_names_the_right_one(setting: Setting, name: str, advice: str) -> None:
+    with pytest.raises(AttributeError) as raised:
+        getattr(setting.app, name)
+    assert str(raised.value) == f"Holdfast has no attribute {name!r}: {advice}"
 
 
 def test_what_no_library_has_is_an_attribute_error_as_ever(setting: Setting) -> None:

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from fastapi import FastAPI
 
-from holdfast import TaskCancelled, TaskFailed, TaskInfo
+from holdfast import TaskCancelled, TaskFailed, TaskHandle, TaskInfo
 from holdfast.admin.views import task_view
 from holdfast.core import lifecycle
 from holdfast.core.task import Failure, LogLine, Progress, State, moment
@@ -97,6 +97,25 @@ def test_a_route_of_fastapi_returns_it_with_and_without_an_annotation(setting: S
     assert asked(service, "GET", "/typed") == (200, expected)
     assert asked(service, "GET", "/untyped") == (200, expected)
     assert asked(service, "GET", "/openapi.json")[0] == 200
+
+
+def test_a_route_of_fastapi_returns_a_handle_as_its_id(setting: Setting) -> None:
+    """`return await send.aenqueue(...)` is what comes to mind first."""
+    service = FastAPI()
+
+    @service.post("/plain")
+    async def plain():  # type: ignore[no-untyped-def]
+        return await setting.double.aenqueue(1)
+
+    @service.post("/annotated")
+    async def annotated() -> TaskHandle[int]:
+        return await setting.double.aenqueue(2)
+
+    ids = [asked(service, "POST", path)[1] for path in ("/plain", "/annotated")]
+    described = asked(service, "GET", "/openapi.json")[1]["paths"]["/annotated"]["post"]["responses"]["200"]
+    assert [list(each) for each in ids] == [["task_id"], ["task_id"]]
+    assert [setting.app.handle(each["task_id"]).status().args for each in ids] == [{"number": 1}, {"number": 2}]
+    assert described["content"]["application/json"]["schema"]["required"] == ["task_id"]
 
 
 def test_a_pydantic_model_may_have_one(setting: Setting) -> None:

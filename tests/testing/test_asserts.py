@@ -64,6 +64,16 @@ def test_a_failure_says_what_was_enqueued_instead() -> None:
     assert_enqueued(move, count=0)
 
 
+def test_a_failure_is_shown_where_the_assertion_is_made() -> None:
+    """pytest leaves out frames with this local variable."""
+    resize.enqueue("cat.jpg")
+    for failing in (lambda: assert_enqueued(move), lambda: assert_not_enqueued(resize)):
+        with pytest.raises(AssertionError) as raised:
+            failing()
+        *_, last = raised.traceback
+        assert "__tracebackhide__" in last.locals
+
+
 def test_wrong_calls_say_what_to_write() -> None:
     with pytest.raises(UsageError, match=r"'queue', which is also an option .*: write assert_enqueued\(move.prepare"):
         assert_enqueued(move, "a", queue="b")

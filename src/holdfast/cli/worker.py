@@ -13,7 +13,7 @@ from holdfast.worker.options import WorkerOptions
 
 
 @click.command()
-@click.argument("app", metavar="MODULE:APP")
+@click.argument("app", metavar="MODULE:APP", envvar="HOLDFAST_APP")
 @click.option(
     "--queues",
     metavar="LIST",
@@ -88,7 +88,10 @@ from holdfast.worker.options import WorkerOptions
 )
 @log_options
 def worker(as_json: bool, **given: Any) -> None:
-    """Run the tasks of the app MODULE:APP until SIGTERM or Ctrl-C."""
+    """Run the tasks of the app MODULE:APP until SIGTERM or Ctrl-C.
+
+    The app is also read from HOLDFAST_APP.
+    """
     from holdfast.observe.logs import set_up_logging
     from holdfast.runtime.descriptors import allow_many
     from holdfast.stores.open import resolved

@@ -16,6 +16,9 @@ TASK_HABITS: Final = {
     "delay": "write {call}.enqueue(...)",
     "apply_async": "write {call}.enqueue(...), with options {call}.using(delay='10s', queue='mail').enqueue(...)",
     "send": "write {call}.enqueue(...)",
+    "defer": "write {call}.enqueue(...)",
+    "defer_async": "write await {call}.aenqueue(...)",
+    "kiq": "write await {call}.aenqueue(...)",
     "send_with_options": "write {call}.using(delay='10s').enqueue(...)",
     "message": "write {call}.prepare(...), which app.enqueue_many takes",
     "s": "write {call}.prepare(...), which app.enqueue_many takes",
@@ -45,6 +48,8 @@ HANDLE_HABITS: Final = {
 }
 #: The same of an app.
 APP_HABITS: Final = {
+    "as_completed": "write holdfast.as_completed(handles)",
+    "enqueue": "write send.enqueue(...) of the task `send`, or app.enqueue_many(...) of prepared calls",
     "send_task": "write app.task_types['name'].enqueue(...)",
     "actor": "write @app.task",
     "job": "write @app.task",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.durations import Duration, duration_ms
@@ -36,6 +36,29 @@ class TaskHandle(Generic[R_co]):
         self._decode = decode
         #: How the task has ended, if this handle knows.
         self._known_end: Task | None = None
+
+    # -- as an answer of a web framework --------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """As a pair, for `dict(handle)`, which FastAPI makes of what a route returns: `{"task_id": …}`."""
+        return iter((("task_id", self.task_id),))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """For pydantic: an instance, serialised as `{"task_id": …}`."""
+        del source, handler
+        from pydantic_core import core_schema
+
+        form = core_schema.plain_serializer_function_ser_schema(dict)
+        return core_schema.is_instance_schema(cls, serialization=form)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        """For OpenAPI: an object with the id."""
+        del schema, handler
+        return {"type": "object", "properties": {"task_id": {"type": "string"}}, "required": ["task_id"]}
+
+    # -- following ------------------------------------------------------------------------------------------
 
     @property
     def link(self) -> StoreLink:

@@ -87,6 +87,7 @@ def assert_enqueued(
     It counts tasks in any state, until they are pruned. For a function that takes an argument named as one of the
     options, or to have the arguments checked by a type checker, pass `resize.prepare("cat.jpg")`.
     """
+    __tracebackhide__ = True  # a failure is shown where the test makes the assertion
     search = _Search(task_type, args, kwargs, queue=queue, delay=delay, priority=priority)
     if len(search.fitting) == count or (count is None and search.fitting):
         return [task_info(search.link, each.task) for each in search.fitting]
@@ -104,6 +105,7 @@ def assert_not_enqueued(
     **kwargs: Any,
 ) -> None:
     """Fails if a task of this type, with these arguments if any are given, was enqueued."""
+    __tracebackhide__ = True  # a failure is shown where the test makes the assertion
     search = _Search(task_type, args, kwargs, queue=queue, delay=delay, priority=priority)
     if search.fitting:
         raise AssertionError(f"{search}{_listed(search.name, search.fitting)}")
