@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from holdfast.errors import StoreUnavailable
-from holdfast.runtime.forks import free
+from holdfast.runtime.forks import free, note_acquired
 from holdfast.stores.sqlite.ballast import Use
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -63,8 +63,8 @@ class Turns:
         self._disconnect = disconnect
         #: The owner of the second lock may use the connection. The next one waits for it with the first.
         self._next, self._in_use = threading.RLock(), threading.RLock()
-        #: One for each fork under way (a signal handler may fork inside of another): which locks it has.
-        self._pauses: list[tuple[bool, bool]] = []
+        #: One for each fork under way (a signal handler may fork inside of another): which locks it has, in this order.
+        self._pauses: list[list[bool]] = []
 
     def start_anew(self) -> None:
         """In a forked child: no thread of the parent has a turn."""
@@ -97,19 +97,20 @@ class Turns:
 
     def pause(self, deadline: float) -> None:
         """Closes the connection between two turns, and lets no other begin until `resume`."""
-        first = self._next.acquire(timeout=max(0.0, deadline - time.monotonic()))
-        both = first and self._in_use.acquire(timeout=max(0.0, deadline - time.monotonic()))
-        self._pauses.append((first, both))
-        if both:
+        held: list[bool] = []
+        self._pauses.append(held)
+        note_acquired(held, self._next, deadline - time.monotonic())
+        if all(held):
+            note_acquired(held, self._in_use, deadline - time.monotonic())
+        if held == [True, True]:
             self._disconnect()
 
     def resume(self) -> None:
-        """Lets the next turn begin."""
-        first, both = self._pauses.pop()
-        if both:
-            self._in_use.release()
-        if first:
-            self._next.release()
+        """Lets the next turn begin; does nothing if `pause` was not called, since what came before it raised."""
+        held = self._pauses.pop() if self._pauses else []
+        for lock, is_held in zip((self._next, self._in_use), held, strict=False):
+            if is_held:
+                lock.release()
 
 
 class CallThread(Turns):

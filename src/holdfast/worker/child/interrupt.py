@@ -73,6 +73,10 @@ class Interruption:
             if deferred is not None:
                 raise deferred
 
+    def forget(self) -> None:
+        """In a forked process: what is on its way, or comes at the end of a shield, is meant for the parent."""
+        self._sending, self._deferred = False, None
+
     def _await_sent(self) -> None:
         while not self._sent:
             sleep(0)
@@ -189,7 +193,7 @@ def leave_signals_to_supervisor() -> None:
     """The supervisor decides when a child leaves; a handler, unlike SIG_IGN, is not inherited by subprocesses."""
     for number in _DEFAULTS:
         signal.signal(number, _left_to_the_supervisor)
-    os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_in, after_in_child=_restore_signals)
+    os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_in, after_in_child=_begin_anew)
 
 
 class _OfThisThread(threading.local):
@@ -203,15 +207,22 @@ _of_this_thread = _OfThisThread()
 
 def _hold_signals() -> None:
     """A signal to a forked process that still has the handlers of this one would be lost: it waits for its own."""
-    _of_this_thread.blocked.append(signal.pthread_sigmask(signal.SIG_BLOCK, list(_DEFAULTS)))
+    blocked = _of_this_thread.blocked
+    blocked.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))  # first: the next step may be left by an exception
+    signal.pthread_sigmask(signal.SIG_BLOCK, list(_DEFAULTS))
 
 
 def _let_signals_in() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, _of_this_thread.blocked.pop())
+    blocked = _of_this_thread.blocked
+    if blocked:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked[-1])
+        blocked.pop()
 
 
-def _restore_signals() -> None:
+def _begin_anew() -> None:
     """In a process that a task forks: it can be terminated as any other, and wakes no event loop but its own."""
+    if isinstance(this_thread.interruption, Interruption):
+        this_thread.interruption.forget()
     signal.set_wakeup_fd(-1)
     for number, default in _DEFAULTS.items():
         if signal.getsignal(number) is _left_to_the_supervisor:
