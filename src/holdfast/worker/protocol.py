@@ -15,6 +15,7 @@ from holdfast.core.retry import DEFAULT_POLICY, RunPolicy
 from holdfast.core.schedule.record import Schedule
 from holdfast.core.task import Claimed
 from holdfast.observe.metrics import Count
+from holdfast.runtime.forks import generation
 from holdfast.worker.options import WorkerOptions
 
 _LENGTH = struct.Struct(">I")
@@ -241,6 +242,7 @@ class ChildEnd:
         self._socket = connection
         self._incoming = connection.makefile("rb")
         self._turn = asyncio.Lock()
+        self._generation = generation()
 
     def receive(self) -> ToChild | None:
         """The next message; blocks. None when the supervisor is gone."""
@@ -264,8 +266,10 @@ class ChildEnd:
         """In the kernel's hands when it returns, so that a killed child has still said it.
 
         A supervisor that does not read holds up the reserving, not the tasks. One that is gone is noticed
-        by the reading thread.
+        by the reading thread. What a forked copy of the child says is not sent.
         """
+        if self._generation != generation():
+            return
         async with self._turn:
             with contextlib.suppress(ConnectionError):
                 data = _frame(message)

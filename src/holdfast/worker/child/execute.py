@@ -34,6 +34,7 @@ from holdfast.errors import (
 )
 from holdfast.runtime.interrupts import this_thread
 from holdfast.worker.child.context import current_run
+from holdfast.worker.child.copies import end_copy
 from holdfast.worker.child.failure import describe, describe_timeout, name_of
 from holdfast.worker.child.interrupt import Interruption
 from holdfast.worker.child.run import Ending, Run, TimeLimit, encoded_result, opened_arguments
@@ -58,7 +59,9 @@ async def run_coroutine(run: Run) -> Change | None:
     try:
         _begin(run)
         args, kwargs = decode(run)
-        return _conclude(run, await run.type.function(*args, **kwargs))
+        value = await run.type.function(*args, **kwargs)
+        end_copy(run)
+        return _conclude(run, value)
     except BaseException as error:  # noqa: BLE001  (SystemExit too is the task's failure, not the worker's)
         return _explain(run, error)
 
@@ -77,7 +80,9 @@ async def run_in_middleware(run: Run, call: Callable[[Run], Awaitable[Any]]) -> 
     """Runs a task by this call, which runs it inside the middleware of the app."""
     try:
         _begin(run)
-        return _conclude(run, await call(run))
+        value = await call(run)
+        end_copy(run)
+        return _conclude(run, value)
     except BaseException as error:  # noqa: BLE001
         return _explain(run, error)
 
@@ -117,7 +122,12 @@ def call_function(run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], surro
     """What the function of a `def` task gives in this thread, inside of its middleware; it can be interrupted."""
     function = run.type.function
     try:
-        return _interruptible(run, function if surround is None else partial(surround, function), args, kwargs)
+        result = _interruptible(run, function if surround is None else partial(surround, function), args, kwargs)
+        end_copy(run)
+        return result
+    except BaseException as error:
+        end_copy(run, error)
+        raise
     finally:
         if run.transaction is not None:
             leave_open_block(run)
@@ -168,6 +178,7 @@ def _conclude(run: Run, value: Any) -> Change | None:
 
 def _explain(run: Run, error: BaseException) -> Change | None:
     """What becomes of a run that raised; never raises itself, whatever the error's own class does."""
+    end_copy(run, error)
     run.returned_at_ns = monotonic_ns()
     if run.context is not None and run.context.keeps_errors:
         run.error = error

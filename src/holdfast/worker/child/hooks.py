@@ -19,6 +19,7 @@ from holdfast.core.task import Again
 from holdfast.errors import HoldfastError, TimedOut
 from holdfast.producer.hooks import EndHook, FailedAttempt
 from holdfast.worker.child.context import RunningTask, current_run
+from holdfast.worker.child.copies import end_copy
 from holdfast.worker.child.execute import Unfit
 from holdfast.worker.child.failure import cause_of
 from holdfast.worker.child.run import Finish, Run, Threads
@@ -43,7 +44,7 @@ class _ThreadHook:
     """A `def` hook, which may block."""
 
     hook: EndHook
-    task: RunningTask
+    run: Run
     told: Any
     context: contextvars.Context
     ended: asyncio.Future[BaseException | None]
@@ -99,7 +100,7 @@ class EndHooks:
         run.error = None  # its traceback refers to the run
 
     async def _call(self, run: Run, hook: EndHook, told: Any, seconds: float) -> None:
-        called = self._start(hook, RunningTask(run), told)
+        called = self._start(hook, run, told)
         name, task_id = getattr(hook, "__name__", repr(hook)), run.task.task_id
         if not (await asyncio.wait([called], timeout=max(0.0, seconds)))[0]:
             called.cancel()
@@ -108,11 +109,11 @@ class EndHooks:
         elif not called.cancelled() and (error := called.result()) is not None:
             _log.error("task %s: the hook %s failed; the outcome of the task stays", task_id, name, exc_info=error)
 
-    def _start(self, hook: EndHook, task: RunningTask, told: Any) -> asyncio.Future[BaseException | None]:
+    def _start(self, hook: EndHook, run: Run, told: Any) -> asyncio.Future[BaseException | None]:
         if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
-            return self._keep(self._loop.create_task(_awaited(hook, task, told)))
+            return self._keep(self._loop.create_task(_awaited(hook, run, told)))
         ended: asyncio.Future[BaseException | None] = self._loop.create_future()
-        self._threads.start(_ThreadHook(hook, task, told, contextvars.copy_context(), ended))
+        self._threads.start(_ThreadHook(hook, run, told, contextvars.copy_context(), ended))
         return ended
 
     def _keep(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
@@ -121,20 +122,24 @@ class EndHooks:
         return task
 
 
-async def _awaited(hook: EndHook, task: RunningTask, told: Any) -> BaseException | None:
+async def _awaited(hook: EndHook, run: Run, told: Any) -> BaseException | None:
     try:
-        await hook(task, told)
+        await hook(RunningTask(run), told)
+        end_copy(run)
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001  (SystemExit too would leave the event loop)
+        end_copy(run, error)
         return error
     return None
 
 
 def _call(call: _ThreadHook) -> BaseException | None:
     try:
-        call.context.run(call.hook, call.task, call.told)
+        call.context.run(call.hook, RunningTask(call.run), call.told)
+        end_copy(call.run)
     except BaseException as error:  # noqa: BLE001  (logged where it is awaited)
+        end_copy(call.run, error)
         return error
     return None
 

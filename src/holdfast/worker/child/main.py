@@ -30,6 +30,7 @@ from holdfast.stores.open import open_store, redacted
 from holdfast.worker import protocol
 from holdfast.worker.child.blocked import BlockedLoop, SlotWaits, end_hanging_process
 from holdfast.worker.child.context import set_up_logging
+from holdfast.worker.child.copies import end_copies_of
 from holdfast.worker.child.executors import MainThread, ThreadExecutor, Tracing, executors, flush_spans
 from holdfast.worker.child.interrupt import interrupt_system_calls, leave_signals_to_supervisor
 from holdfast.worker.child.loop import LONGEST_POLL_MS, ClaimOptions, Fetcher
@@ -285,6 +286,7 @@ def _serve(
     """Runs the event loop of this process to its end; gives the exit code."""
 
     async def work() -> None:
+        end_copies_of(asyncio.get_running_loop())
         await Child(app, start, lease_ms, channel, main_thread).run()
 
     try:
