@@ -113,6 +113,24 @@ def test_a_failure_calls_its_hooks_with_the_error_and_what_follows(
     assert failures[1].retry_in is None
 
 
+def test_hooks_that_are_cancelled_before_their_first_step_are_left_out_and_the_run_is_settled() -> None:
+    async def scenario() -> tuple[Task, list[tuple[Any, ...]]]:
+        app, seen = make_app()
+        rig = Rig(gives, is_async=False, app=app)
+        keep: Callable[[asyncio.Task[Any]], asyncio.Task[Any]] = rig.hooks._keep
+
+        def cancelled(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+            task.cancel()
+            return keep(task)
+
+        rig.hooks._keep = cancelled
+        return await ended(rig, State.SUCCEEDED), seen
+
+    task, seen = asyncio.run(asyncio.wait_for(scenario(), 20))
+    assert task.result == b'"done"'
+    assert seen == []
+
+
 def test_what_a_hook_logs_is_kept_with_the_failed_attempt() -> None:
     app = Holdfast("sqlite://")
     app.on_failure(lambda task, failure: report_of(task._run).add(0, "warning", f"saw {failure.error!r}"))

@@ -75,7 +75,9 @@ class EndHooks:
         if run.limit is not None:
             run.limit.stop()
         run.conclusion, run.in_hooks, run.handle, run.returned_at_ns = change, True, None, 0
-        self._keep(self._loop.create_task(self._run(run, change, hooks, told)))
+        hooks_task = self._keep(self._loop.create_task(self._run(run, hooks, told)))
+        # Not at the end of the coroutine: a task that is cancelled before its first step never enters it.
+        hooks_task.add_done_callback(lambda _: self._end(run, _with_log(run, change)))
 
     def _due(self, run: Run, change: Change | None) -> tuple[tuple[EndHook, ...], Any]:
         if run.lost:
@@ -86,14 +88,11 @@ class EndHooks:
             return self._failure_hooks, _failed_attempt(run, change) if self._failure_hooks else None
         return (), None
 
-    async def _run(self, run: Run, change: Change | None, hooks: Sequence[EndHook], told: Any) -> None:
+    async def _run(self, run: Run, hooks: Sequence[EndHook], told: Any) -> None:
         current_run.set(run)
         ends_at = self._loop.time() + HOOKS_S
-        try:
-            for hook in hooks:
-                await self._call(run, hook, told, ends_at - self._loop.time())
-        finally:
-            self._end(run, _with_log(run, change))
+        for hook in hooks:
+            await self._call(run, hook, told, ends_at - self._loop.time())
 
     def _end(self, run: Run, change: Change | None) -> None:
         self._settle(run, change)
