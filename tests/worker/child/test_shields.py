@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import logging
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
+from holdfast.worker.child.run import Ending
+from holdfast.worker.child.shields import ShieldedLock, shield_logging
 from tests.support import ROOT, environment
+from tests.worker.child.test_interrupt import _is_free, interrupted_at, limited_run, no_collections
+
+__all__ = ["no_collections"]
 
 #: Interrupts a task that forks before each third of its bytecodes, those of all callbacks of the fork included.
 _INTERRUPTED_FORKS = """
@@ -123,3 +134,52 @@ def test_at_whichever_bytecode_of_a_fork_it_comes_it_is_raised_and_no_lock_is_le
 
 def test_what_comes_during_a_fork_of_any_kind_is_raised_after_it_in_the_parent_only(tmp_path: Path) -> None:
     run_script(_INTERRUPTED_INSIDE, tmp_path)
+
+
+# -- logging ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shielded_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a child process; as before at the end."""
+    monkeypatch.setattr(logging, "_lock", logging._lock)  # type: ignore[attr-defined]
+    monkeypatch.setattr(logging.Logger, "handle", logging.Logger.handle)
+    shield_logging()
+
+
+@pytest.mark.usefixtures("shielded_logging")
+def test_a_log_line_of_the_users_own_logger_leaves_no_lock_of_logging_held() -> None:
+    logger, handler = logging.getLogger("tests.mine"), logging.StreamHandler(io.StringIO())
+    logger.propagate = False
+    logger.addHandler(handler)
+
+    def function() -> None:
+        logging.getLogger("tests.mine").warning("hello %s", "world")
+
+    for number in itertools.count():
+        logger.manager._clear_cache()  # type: ignore[attr-defined]  # `isEnabledFor` takes the lock of all loggers again
+        change, reached = interrupted_at(number, limited_run(function), Ending.TIMED_OUT)
+        if not reached:
+            break
+        assert change is not None
+        assert _is_free(logging._lock), number  # type: ignore[attr-defined]
+        assert handler.lock is not None
+        assert _is_free(handler.lock), number
+    assert number > 700
+    assert "hello world" in handler.stream.getvalue()
+
+
+def test_the_lock_that_shields_is_a_reentrant_lock() -> None:
+    lock = ShieldedLock()
+    with lock, lock:
+        assert not _is_free(lock)
+    assert _is_free(lock)
+    with pytest.raises(RuntimeError):
+        lock.release()
+    holder = threading.Thread(target=lock.acquire)
+    holder.start()
+    holder.join()
+    assert not lock.acquire(blocking=False)
+    assert not lock.acquire(timeout=0.001)
+    lock._at_fork_reinit()
+    assert lock.acquire(blocking=False)

@@ -35,7 +35,7 @@ from holdfast.worker.child.executors import MainThread, ThreadExecutor, Tracing,
 from holdfast.worker.child.interrupt import interrupt_system_calls, leave_signals_to_supervisor
 from holdfast.worker.child.loop import LONGEST_POLL_MS, ClaimOptions, Fetcher
 from holdfast.worker.child.run import Ending, Run, RunContext
-from holdfast.worker.child.shields import shield_forks
+from holdfast.worker.child.shields import shield_forks, shield_logging
 from holdfast.worker.child.slots import EndedRuns, Slots
 from holdfast.worker.child.watchdog import RunMetrics, Watchdog
 from holdfast.worker.loading import load_app, opened
@@ -339,6 +339,7 @@ def _send(channel: ChildEnd, message: protocol.FromChild) -> bool:
 def main() -> NoReturn:
     """Runs on the socket whose number is the first argument."""
     shield_forks()
+    shield_logging()
     leave_signals_to_supervisor()
     channel = ChildEnd(socket.socket(fileno=int(sys.argv[1])))
     _to_the_end(partial(_run, channel))
