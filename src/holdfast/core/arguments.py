@@ -46,6 +46,8 @@ class ArgumentCodec:
         self._refuse_unusable()
         self._struct = self._make_struct()
         self._decode: Callable[[bytes], msgspec.Struct] = decoder(self._struct)
+        #: Reads arguments that are stored in another form than this one; None for those that it does not know.
+        self.other_form: Callable[[bytes], tuple[tuple[Any, ...], dict[str, Any]] | None] = _no_other_form
         returned = _without_outcomes(self._hints.get("return", Any))
         self.decode_result = result_decoder(Any if unusable(returned) else returned, self._what)
 
@@ -77,6 +79,9 @@ class ArgumentCodec:
         try:
             bound = self._decode(payload)
         except msgspec.MsgspecError as error:
+            found = self.other_form(payload)
+            if found is not None:
+                return found
             raise BadArguments(f"{self._what}: {_readable(error)}; it takes {self._takes()}") from None
         values = msgspec.structs.astuple(bound)
         if not self._is_plain:
@@ -237,6 +242,15 @@ def _read(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
         signature = inspect.signature(function, annotation_format=Format.FORWARDREF)
         return signature, get_annotations(function, format=Format.FORWARDREF)
     return inspect.signature(function), inspect.get_annotations(function)
+
+
+def _no_other_form(_: bytes) -> None:
+    return None
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function as types, Any for those that cannot be resolved."""
+    return _hints(function, _read(function)[1])
 
 
 def _hints(function: Callable[..., Any], annotations: dict[str, Any]) -> dict[str, Any]:

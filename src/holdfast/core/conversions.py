@@ -55,6 +55,8 @@ def to_json(value: Any) -> Any:
     """What is written for a value that msgspec does not know; `TypeError` if there is nothing."""
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, str):  # of a subclass, such as Django's SafeString
+        return str.__str__(value)
     if is_pydantic(type(value)):
         return msgspec.Raw(value.model_dump_json(by_alias=True, round_trip=True).encode())
     if isinstance(value, msgspec.Raw):  # asked again by `to_builtins`, which does not know it

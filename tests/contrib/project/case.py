@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import django
 
@@ -23,6 +27,23 @@ class Case(unittest.TestCase):
             [sys.executable, "-m", "django", *command], capture_output=True, text=True, timeout=60, check=False
         )
         assert ended.returncode == 0, ended.stderr
+
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        """A real worker, for as long as the block runs."""
+        command = [sys.executable, "-m", "django", "holdfast_worker", "--log-level", "warning", "--grace", "1s"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+            try:
+                yield
+            finally:
+                running.terminate()
+
+    def holdfast(self, *arguments: str) -> Any:
+        """What `holdfast` prints with --json."""
+        command = [sys.executable, "-m", "holdfast", *arguments, "--url", os.environ["CASE_STORE"], "--json"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
 
     def journal(self) -> list[str]:
         """The signals so far, in all processes; enqueued ones apart."""

@@ -93,7 +93,7 @@ class InATestCase(TestCase):  # type: ignore[misc]
         backend = task_backends["lazy"]
         result = tasks.count_types.using(backend="lazy").enqueue("shop")
         assert result.status == READY
-        found = assert_enqueued(backend.known.type_of(tasks.count_types), ["shop"], {})
+        found = assert_enqueued(backend.known.type_of(tasks.count_types), "shop")
         assert [task.task_id for task in found] == [result.id]
         (ran,) = backend.test.run_due()
         assert (ran.type, ran.outcome) == (tasks.count_types.module_path, "succeeded")

@@ -13,6 +13,7 @@ from holdfast import Holdfast
 from holdfast.contrib.django.compat import TaskResultStatus
 from tests.contrib.project.case import Case
 from tests.contrib.project.jobs import tasks
+from tests.support import eventually
 
 
 class Running(Case):
@@ -63,6 +64,31 @@ class Running(Case):
         assert misfit.status().state == "scheduled"
         self._check_others(app, strange.task_id, missing.task_id, later)
         self._check_signals()
+
+    def test_commands_take_the_names_of_the_functions(self) -> None:
+        name = f"{tasks.__name__}.divide"
+        app = Holdfast(os.environ["CASE_STORE"])
+        self.addCleanup(app.close)
+        with self.worker():
+            eventually(lambda: any(name in each.types for each in app.workers.list()), 30)
+            enqueued = self.holdfast("enqueue", name, "--args", '{"number": 6, "by": 3}')["task_id"]
+            self.holdfast("schedules", "put", "by-command", "--type", name, "--args", '{"number": 8}', "--every", "1h")
+            scheduled = self.holdfast("schedules", "run", "by-command")["task_id"]
+            failed = tasks.divide.enqueue(5, 0).id
+            assert [self.ended(each).return_value for each in (enqueued, scheduled)] == [2, 4]
+            assert self.ended(failed).status == TaskResultStatus.FAILED
+            if not os.environ.get("HOLDFAST_KEYS"):  # what is encrypted cannot be searched
+                (found,) = self.holdfast("tasks", "ls", "--arg", "number=5")["tasks"]
+                assert found["task_id"] == failed
+            (replayed,) = self.holdfast("dead", "replay", failed, "--set", "args.by=5")
+            assert self.ended(replayed["task_id"]).return_value == 1
+
+    def ended(self, task_id: str) -> Any:
+        def found() -> Any:
+            result = tasks.divide.get_result(task_id)
+            return result if result.is_finished else None
+
+        return eventually(found, 30)
 
     def _check_others(self, app: Holdfast, strange: str, missing: str, later: Any) -> None:
         # Declared without @task, so it waits, whatever the store says.

@@ -9,14 +9,15 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils import timezone
 
+from holdfast.contrib.django.arguments import POSITIONAL, as_given
 from holdfast.contrib.django.compat import BaseTaskBackend, InvalidTask, TaskResultDoesNotExist, task_enqueued
 from holdfast.contrib.django.known_tasks import KnownTasks, known_tasks
-from holdfast.contrib.django.policy import check_arguments
 from holdfast.contrib.django.results import RUN_AFTER, new_result, note, result_of
 from holdfast.core.names import check_queue, check_type
 from holdfast.core.task import Task
 from holdfast.errors import BadName, UnknownTask
-from holdfast.producer.task_type import TaskType
+from holdfast.producer.enqueue import Prepared
+from holdfast.producer.options import joined
 
 
 class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no types
@@ -39,9 +40,8 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Records a call: now, after the commit or with it, as OPTIONS say."""
         self.validate_task(task)
-        check_arguments(task, args, kwargs)
-        result = new_result(task, self.alias, args, kwargs)
-        call = self._call(task)
+        call = self._call(task, args, kwargs)
+        result = self._new_result(task, args, kwargs)
         options = self.known.options
         if options.database is not None and self._in_transaction(options.database):
             return self._enqueue_within(call, result, options.database)
@@ -55,11 +55,12 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
         by_hand = connection.connection is not None and not connection.autocommit
         return bool(connection.in_atomic_block or by_hand)
 
-    def _enqueue_within(self, call: TaskType[..., Any], result: Any, database: str) -> Any:
-        return self._enqueue_now(call.using(transaction=connections[database]), result)
+    def _enqueue_within(self, call: Prepared[Any], result: Any, database: str) -> Any:
+        call.options = joined(call.options, connections[database])
+        return self._enqueue_now(call, result)
 
-    def _enqueue_now(self, call: TaskType[..., Any], result: Any) -> Any:
-        note(result, id=call.enqueue(result.args, result.kwargs).task_id, enqueued_at=timezone.now())
+    def _enqueue_now(self, call: Prepared[Any], result: Any) -> Any:
+        note(result, id=call.enqueue().task_id, enqueued_at=timezone.now())
         task_enqueued.send_robust(type(self), task_result=result)
         return result
 
@@ -69,22 +70,27 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
             # Transactions of Django live in a thread.
             return await super().aenqueue(task, args, kwargs)
         self.validate_task(task)
-        check_arguments(task, args, kwargs)
-        result = new_result(task, self.alias, args, kwargs)
-        handle = await self._call(task).aenqueue(result.args, result.kwargs)
+        call = self._call(task, args, kwargs)
+        result = self._new_result(task, args, kwargs)
+        handle = await call.aenqueue()
         note(result, id=handle.task_id, enqueued_at=timezone.now())
         await task_enqueued.asend_robust(type(self), task_result=result)
         return result
 
-    def _call(self, task: Any) -> TaskType[..., Any]:
+    def _call(self, task: Any, args: Any, kwargs: Any) -> Prepared[Any]:
+        """The call, with its arguments checked and encoded."""
         call = self.known.type_of(task).using(queue=task.queue_name, priority=int(task.priority))
-        if task.run_after is None:
-            return call
-        run_at = task.run_after if timezone.is_aware(task.run_after) else timezone.make_aware(task.run_after)
-        return call.using(run_at=run_at, headers={RUN_AFTER: task.run_after.isoformat()})
+        headers = {POSITIONAL: str(len(args))} if args else {}
+        if task.run_after is not None:
+            run_at = task.run_after if timezone.is_aware(task.run_after) else timezone.make_aware(task.run_after)
+            headers[RUN_AFTER] = task.run_after.isoformat()
+            call = call.using(run_at=run_at)
+        return call.using(headers=headers).prepare(*args, **kwargs)
 
-    def _enqueue_after_commit(self, call: TaskType[..., Any], result: Any, database: str) -> Any:
-        prepared = call.prepare(result.args, result.kwargs)
+    def _new_result(self, task: Any, args: Any, kwargs: Any) -> Any:
+        return new_result(task, self.alias, *as_given(task, len(args), args, kwargs))
+
+    def _enqueue_after_commit(self, prepared: Prepared[Any], result: Any, database: str) -> Any:
         task_id = prepared.task_id
         prepared.options.new_task(task_id, prepared.type, prepared.payload)  # what is refused is refused here
 

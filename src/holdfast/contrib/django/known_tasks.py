@@ -11,6 +11,7 @@ import msgspec
 from django.utils.module_loading import autodiscover_modules
 
 from holdfast.app import Holdfast
+from holdfast.contrib.django.arguments import read_envelopes
 from holdfast.contrib.django.compat import Task
 from holdfast.contrib.django.policy import policy_of
 from holdfast.contrib.django.running import runner
@@ -45,9 +46,10 @@ class KnownTasks:
         queue = task.queue_name if task.backend == self.alias else None  # those of other backends wait there
         policy = policy_of(task.func)
         try:
-            self.app.task(
+            declared = self.app.task(
                 name=path,
                 queue=queue,
+                priority=int(task.priority),
                 retry=policy.retry,
                 timeout=self.options.timeout if policy.timeout is None else policy.timeout,
                 hard_timeout=policy.hard_timeout,
@@ -56,7 +58,9 @@ class KnownTasks:
             )(runner(self, task))
         except BadName:
             if path not in self.app.task_types:
-                raise  # else a signal handler has declared it meanwhile
+                raise
+            return  # a signal handler has declared it meanwhile
+        read_envelopes(task, declared.codec)
         self._tasks[path] = replace(task, run_after=None)  # that is one of this call only
 
     def find(self, path: str) -> Any | None:

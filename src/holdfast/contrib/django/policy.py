@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.core.durations import Duration
 from holdfast.core.retry import Retry
-from holdfast.errors import BadArguments, BadOption
+from holdfast.errors import BadOption
 from holdfast.producer.task_type import RunIn
 
 F = TypeVar("F")
@@ -55,22 +54,3 @@ def policy_of(function: Callable[..., Any]) -> Policy:
     """The policy that the function of a task carries."""
     found = getattr(function, _ATTRIBUTE, None)
     return found if isinstance(found, Policy) else Policy()
-
-
-def check_arguments(task: Any, args: Any, kwargs: Any) -> None:
-    """Refuses arguments that the function of a task does not take, where the call is made."""
-    context = (None,) if task.takes_context else ()
-    try:
-        _signature(task.func).bind(*context, *args, **kwargs)
-    except TypeError as error:
-        raise BadArguments(f"{task.module_path}(): {error}; it takes {_shown(task)}") from None
-
-
-@functools.cache  # for as long as the process lives, as the functions of modules do
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(function)
-
-
-def _shown(task: Any) -> str:
-    names = list(_signature(task.func).parameters.values())[1 if task.takes_context else 0 :]
-    return ", ".join(str(each.replace(annotation=inspect.Parameter.empty)) for each in names) or "no arguments"

@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
+from holdfast.contrib.django.arguments import as_given, positional
 from holdfast.contrib.django.compat import InvalidTask, TaskError, TaskResult, TaskResultStatus
 from holdfast.core.task import FINAL_STATES, Attempt, State, Task
 from holdfast.producer.task_type import TaskType
@@ -41,7 +42,7 @@ def new_result(task: Any, alias: str, args: Any, kwargs: Any, **more: Any) -> An
 def result_of(task: Any, alias: str, record: Task, task_type: TaskType[..., Any]) -> Any:
     """What the store knows of a task; `NotGenuine` or `UnknownKey` if its arguments or its result cannot be opened."""
     link = task_type.recorder.link
-    (args, kwargs), _ = task_type.codec.decode(link.opened_arguments(record))
+    args, kwargs = as_given(task, positional(record.headers), *task_type.codec.decode(link.opened_arguments(record)))
     result = new_result(
         as_called(task, alias, record.queue, record.priority, record.headers),
         alias,

@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections, reset_queries
 from django.utils import timezone
 
+from holdfast.contrib.django.arguments import as_given, positional, with_signature_of
 from holdfast.contrib.django.compat import (
     TaskContext,
     TaskError,
@@ -22,7 +23,6 @@ from holdfast.contrib.django.compat import (
     task_finished,
     task_started,
 )
-from holdfast.contrib.django.policy import check_arguments
 from holdfast.contrib.django.results import as_called, moment, new_result, note, runs_of
 from holdfast.core.ids import fencing_token
 from holdfast.core.retry import error_name, error_names
@@ -43,8 +43,7 @@ def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
     """The function that a worker runs for a task."""
     tidy = _leave_connections if known.in_tests else _tidy_connections
 
-    def run(args: list[Any], kwargs: dict[str, Any]) -> Any:
-        _check_signature(task, args, kwargs)
+    def run(*args: Any, **kwargs: Any) -> Any:
         with shielded():
             tidy()
         try:
@@ -53,8 +52,7 @@ def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
             with shielded():
                 tidy()
 
-    async def arun(args: list[Any], kwargs: dict[str, Any]) -> Any:
-        _check_signature(task, args, kwargs)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
         # In the one thread that the async face of the ORM has its connections in.
         await sync_to_async(tidy)()
         try:
@@ -62,16 +60,7 @@ def runner(known: KnownTasks, task: Any) -> Callable[..., Any]:
         finally:
             await sync_to_async(tidy)()
 
-    return arun if iscoroutinefunction(task.func) else run
-
-
-def _check_signature(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Refuses arguments of another version of the function, for a worker that may have it."""
-    try:
-        check_arguments(task, args, kwargs)
-    except BadArguments as error:
-        error.retryable = True
-        raise
+    return with_signature_of(task, arun if iscoroutinefunction(task.func) else run)
 
 
 def _run(attempt: _Attempt) -> Any:
@@ -110,7 +99,7 @@ async def _arun(attempt: _Attempt) -> Any:
 class _Attempt:
     """One run of a task, and the result of it as Django sees it."""
 
-    def __init__(self, known: KnownTasks, task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(self, known: KnownTasks, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._run: Run = current_run.get()
         self._known = known
         claimed = self._run.task
@@ -121,8 +110,7 @@ class _Attempt:
         self.result = new_result(
             as_called(task, known.alias, claimed.queue, claimed.priority, claimed.headers),
             known.alias,
-            args,
-            kwargs,
+            *as_given(task, positional(claimed.headers), args, kwargs),
             id=claimed.task_id,
             status=TaskResultStatus.RUNNING,
             enqueued_at=moment(claimed.created_at_ms),
@@ -136,7 +124,7 @@ class _Attempt:
     @property
     def args(self) -> list[Any]:
         """With the context in front, if the task takes it."""
-        return [TaskContext(task_result=self.result), *self._given] if self.task.takes_context else self._given
+        return [TaskContext(task_result=self.result), *self._given] if self.task.takes_context else list(self._given)
 
     @property
     def is_repeated(self) -> bool:

@@ -13,7 +13,7 @@ from django.db import connections, transaction
 from holdfast.contrib.django.backend import HoldfastBackend
 from holdfast.contrib.django.known_tasks import KnownTasks, known_tasks
 from holdfast.contrib.django.settings import refused
-from holdfast.producer.task_type import TaskType
+from holdfast.producer.enqueue import Prepared
 from holdfast.testing.app_test import AppTest
 from holdfast.testing.session import Bridge
 
@@ -70,15 +70,15 @@ class TestBackend(HoldfastBackend):
             return super()._in_transaction(database)
         return not all(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
 
-    def _enqueue_within(self, call: TaskType[..., Any], result: Any, database: str) -> Any:
+    def _enqueue_within(self, call: Prepared[Any], result: Any, database: str) -> Any:
         return self._enqueue_after_commit(call, result, database)
 
-    def _enqueue_now(self, call: TaskType[..., Any], result: Any) -> Any:
+    def _enqueue_now(self, call: Prepared[Any], result: Any) -> Any:
         super()._enqueue_now(call, result)
         self._run(result)
         return result
 
-    def _enqueue_after_commit(self, call: TaskType[..., Any], result: Any, database: str) -> Any:
+    def _enqueue_after_commit(self, call: Prepared[Any], result: Any, database: str) -> Any:
         super()._enqueue_after_commit(call, result, database)
         transaction.on_commit(partial(self._run, result), using=database)
         return result

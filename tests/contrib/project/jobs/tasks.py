@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import connection
+from django.http import HttpRequest
 
 from holdfast import Again, Retry, Snooze, current
 from holdfast.contrib.django import policy
@@ -31,6 +33,26 @@ def charge(order: int) -> int:
 @task(takes_context=True)
 def render(context: Any, page: int, *, scale: float = 1.0) -> float:
     return page * scale
+
+
+@task
+@policy(retry=Retry(max_attempts=1))
+def divide(number: int, by: int = 2) -> int:
+    return number // by
+
+
+@task
+def anything(value: Any) -> None: ...
+
+
+@task
+def remind(day: date, ids: set[int], request: HttpRequest) -> None:
+    """Has annotations for what JSON does not have, one of them without a form in it."""
+
+
+@task
+def several(first: int, *others: int, key: int, **more: int) -> int:
+    return first + sum(others) + key + sum(more.values())
 
 
 @task(queue_name="mail", priority=7)
