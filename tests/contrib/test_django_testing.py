@@ -15,14 +15,22 @@ if pytest.importorskip("django").VERSION < (6,):
 
 
 def test_a_project_is_tested_with_the_backend_for_tests(tmp_path: Path) -> None:
+    run_tests("in_tests", "settings_in_tests", tmp_path, "redis://never.invalid:1/0", 13)
+
+
+def test_schedules_are_managed_in_djangos_admin(tmp_path: Path) -> None:
+    run_tests("administering", "settings_admin", tmp_path, f"sqlite:///{tmp_path}/tasks.db", 13)
+
+
+def run_tests(module: str, settings: str, tmp_path: Path, store: str, count: int) -> None:
     more = {
-        "DJANGO_SETTINGS_MODULE": "tests.contrib.project.settings_in_tests",
-        "CASE_STORE": "redis://never.invalid:1/0",
+        "DJANGO_SETTINGS_MODULE": f"tests.contrib.project.{settings}",
+        "CASE_STORE": store,
         "CASE_DATABASE": f"sqlite://{tmp_path}/django.db",
         "CASE_JOURNAL": str(tmp_path / "journal.txt"),
     }
     ended = subprocess.run(
-        [sys.executable, "-m", "django", "test", "tests.contrib.project.in_tests"],
+        [sys.executable, "-m", "django", "test", f"tests.contrib.project.{module}"],
         env=environment(more=more),
         cwd=ROOT,
         capture_output=True,
@@ -31,4 +39,4 @@ def test_a_project_is_tested_with_the_backend_for_tests(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert "Ran 13 tests" in ended.stderr
+    assert f"Ran {count} tests" in ended.stderr

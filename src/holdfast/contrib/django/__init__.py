@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from holdfast.contrib.django.backend import HoldfastBackend
 from holdfast.contrib.django.policy import policy
+from holdfast.contrib.django.schedules import cron, every
 
-__all__ = ["HoldfastBackend", "policy"]
+__all__ = ["HoldfastBackend", "cron", "every", "policy"]

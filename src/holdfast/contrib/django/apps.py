@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class HoldfastConfig(AppConfig):  # type: ignore[misc]  # Django has no types
-    """Has no models."""
+    """Has one model, without a table: schedules in Django's admin."""
 
     name = "holdfast.contrib.django"
     label = "holdfast"

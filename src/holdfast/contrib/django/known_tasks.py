@@ -15,6 +15,7 @@ from holdfast.contrib.django.arguments import read_envelopes
 from holdfast.contrib.django.compat import Task
 from holdfast.contrib.django.policy import policy_of
 from holdfast.contrib.django.running import runner
+from holdfast.contrib.django.schedules import declare_schedules
 from holdfast.contrib.django.settings import BackendOptions, options_of, refused
 from holdfast.errors import BadName, UsageError
 from holdfast.producer.task_type import TaskType
@@ -62,6 +63,8 @@ class KnownTasks:
             return  # a signal handler has declared it meanwhile
         read_envelopes(task, declared.codec)
         self._tasks[path] = replace(task, run_after=None)  # that is one of this call only
+        if task.backend == self.alias:
+            declare_schedules(task, self.app, declared)
 
     def find(self, path: str) -> Any | None:
         """The task whose function has this path, if it has been imported or is where tasks are looked for."""

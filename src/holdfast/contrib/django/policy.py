@@ -41,13 +41,18 @@ def policy(
     given = Policy(retry, timeout, hard_timeout, expires, run)
 
     def declare(function: F) -> F:
-        target = getattr(function, "func", function)
-        if not inspect.isfunction(target):
-            raise BadOption(f"policy: {function!r} is neither a function nor a task of one; write it under @task")
-        setattr(target, _ATTRIBUTE, given)
+        setattr(function_of(function, "policy"), _ATTRIBUTE, given)
         return function
 
     return declare
+
+
+def function_of(function: Any, what: str) -> Callable[..., Any]:
+    """The function that is decorated, under or over `@task`."""
+    target = getattr(function, "func", function)
+    if not inspect.isfunction(target):
+        raise BadOption(f"{what}: {function!r} is neither a function nor a task of one; write it under @task")
+    return target
 
 
 def policy_of(function: Callable[..., Any]) -> Policy:

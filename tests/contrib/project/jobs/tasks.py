@@ -10,7 +10,7 @@ from django.db import connection
 from django.http import HttpRequest
 
 from holdfast import Again, Retry, Snooze, current
-from holdfast.contrib.django import policy
+from holdfast.contrib.django import cron, every, policy
 
 try:
     from django.tasks import task
@@ -39,6 +39,13 @@ def render(context: Any, page: int, *, scale: float = 1.0) -> float:
 @policy(retry=Retry(max_attempts=1))
 def divide(number: int, by: int = 2) -> int:
     return number // by
+
+
+@every("1h")
+@cron("0 3 1 * *", timezone="Europe/Berlin", name="monthly", args={"days": 90})
+@task(queue_name="mail", priority=3)
+def prune(days: int = 30) -> int:
+    return days
 
 
 @task
