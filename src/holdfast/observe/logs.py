@@ -74,9 +74,17 @@ def _log_end_of_thread(end: threading.ExceptHookArgs) -> None:
         _log.error("thread %s has ended with an error", name, exc_info=(end.exc_type, error, end.exc_traceback))
 
 
+def is_told(record: logging.LogRecord) -> bool:
+    """Marks a record as one that a line of `holdfast.task` tells too: other handlers get it, stderr does not."""
+    record.holdfast_told = True
+    return True
+
+
 class _ToStderr(logging.StreamHandler[TextIO]):
     def handle(self, record: logging.LogRecord) -> bool:
         """Writes it; a task that is interrupted meanwhile must not be left holding the handler's lock."""
+        if getattr(record, "holdfast_told", False):
+            return False
         with shielded():
             return bool(super().handle(record))
 

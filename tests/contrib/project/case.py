@@ -20,13 +20,14 @@ django.setup()
 class Case(unittest.TestCase):
     """Has a store and a journal of its own process."""
 
-    def work(self, backend: str = "default", *options: str) -> None:
-        """Runs a real worker until nothing is left to do."""
-        command = ["holdfast_worker", "--backend", backend, "--burst", "--log-level", "warning", *options]
+    def work(self, backend: str = "default", *options: str) -> str:
+        """Runs a real worker until nothing is left to do; gives its log lines."""
+        command = ["holdfast_worker", "--backend", backend, "--burst", *(options or ("--log-level", "warning"))]
         ended = subprocess.run(
             [sys.executable, "-m", "django", *command], capture_output=True, text=True, timeout=60, check=False
         )
         assert ended.returncode == 0, ended.stderr
+        return ended.stderr
 
     @contextmanager
     def worker(self) -> Iterator[None]:

@@ -65,6 +65,16 @@ class Running(Case):
         self._check_others(app, strange.task_id, missing.task_id, later)
         self._check_signals()
 
+    def test_each_failure_is_logged_once_and_without_our_own_code(self) -> None:
+        result = tasks.fail_always.enqueue()
+        log = self.work("default", "--log-level", "info")
+        result.refresh()
+        assert log.count("dead-lettered") == 1, log
+        for text in (log.partition("dead-lettered")[2], *(error.traceback for error in result.errors)):
+            assert text.count("raise ValueError") == 1, text
+            assert "holdfast/" not in text.partition("Traceback")[2].partition("ValueError: always")[0], text
+        assert "state=" not in log, log
+
     def test_commands_take_the_names_of_the_functions(self) -> None:
         name = f"{tasks.__name__}.divide"
         app = Holdfast(os.environ["CASE_STORE"])

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from inspect import iscoroutinefunction
-from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -30,7 +29,7 @@ from holdfast.core.task import Again, Cancel, Snooze
 from holdfast.errors import BadArguments, BadResult, ClaimLost, HoldfastError, PayloadTooDeep, PayloadTooLarge, TimedOut
 from holdfast.runtime.interrupts import shielded
 from holdfast.worker.child.context import current_run
-from holdfast.worker.child.failure import cause_of
+from holdfast.worker.child.failure import cause_of, describe
 from holdfast.worker.child.run import Ending, Run
 
 if TYPE_CHECKING:
@@ -171,8 +170,8 @@ class _Attempt:
         if isinstance(error, (Snooze, Cancel, ClaimLost)):
             return False
         cause = cause_of(error) if isinstance(error, Again) else error
-        told = TaskError(exception_class_path=error_name(type(cause)), traceback="".join(format_exception(error)))
-        self.result.errors.append(told)
+        traceback = describe(error).traceback
+        self.result.errors.append(TaskError(exception_class_path=error_name(type(cause)), traceback=traceback))
         if not self._is_final(error):
             return False
         note(self.result, status=TaskResultStatus.FAILED, finished_at=timezone.now())

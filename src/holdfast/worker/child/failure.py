@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from traceback import StackSummary, TracebackException, walk_tb
@@ -23,8 +24,9 @@ MAX_FRAMES: Final = 50
 #: The text of one of those causes.
 _MAX_CAUSE_CHARS: Final = 1_000
 
-#: The worker's own code, which no user needs to see in a traceback.
-_HERE = str(Path(__file__).parent.parent)
+_PACKAGE: Final = Path(__file__).parents[2]
+#: The code that runs tasks, which no user needs to see in a traceback.
+_OWN_CODE: Final = tuple(f"{_PACKAGE / name}{os.sep}" for name in ("worker", "contrib", "runtime"))
 
 
 def describe(error: BaseException, log: Sequence[LogLine] = ()) -> Failure:
@@ -87,7 +89,7 @@ def _whole(error: BaseException) -> str:
     waiting = [told]
     while waiting:
         each = waiting.pop()
-        each.stack = StackSummary.from_list([frame for frame in each.stack if not frame.filename.startswith(_HERE)])
+        each.stack = StackSummary.from_list([frame for frame in each.stack if not frame.filename.startswith(_OWN_CODE)])
         waiting += [other for other in (each.__cause__, each.__context__, *(each.exceptions or ())) if other]
     return "".join(told.format())
 
@@ -110,6 +112,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _one(error: BaseException) -> str:
     stack = StackSummary.extract(walk_tb(error.__traceback__), limit=-MAX_FRAMES)
-    frames = [frame for frame in stack if not frame.filename.startswith(_HERE)]
+    frames = [frame for frame in stack if not frame.filename.startswith(_OWN_CODE)]
     lines = StackSummary.from_list(frames).format()
     return "".join([*lines, f"{name_of(error)}: {storable(_text_of(error), _MAX_CAUSE_CHARS)}\n"])
