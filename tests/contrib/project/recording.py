@@ -6,7 +6,9 @@ import asyncio
 import os
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -18,7 +20,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from holdfast import Holdfast
-from holdfast.contrib.django import HoldfastBackend
+from holdfast.contrib.django import HoldfastBackend, headers
 from holdfast.contrib.django.compat import (
     InvalidTask,
     InvalidTaskBackend,
@@ -26,7 +28,7 @@ from holdfast.contrib.django.compat import (
     TaskResultStatus,
     task_backends,
 )
-from holdfast.errors import BadArguments
+from holdfast.errors import BadArguments, BadOption
 from tests.contrib.project.case import Case
 from tests.contrib.project.jobs import tasks
 
@@ -128,6 +130,25 @@ class Recording(Case):
         found = tasks.add.get_result(earlier.task_id)
         assert (found.args, found.kwargs) == ([2], {"right": 3})
 
+    def test_limits_and_headers_are_those_of_the_options(self) -> None:
+        record = self.app.handle(tasks.add.using(backend="limited").enqueue(1).id).status().record
+        policy = record.policy
+        assert (policy.timeout_ms, policy.hard_timeout_ms, policy.expires_ms) == (60_000, 120_000, 3_600_000)
+        assert (record.headers["tenant"], record.headers["about"]) == ("acme", "add")
+        known = task_backends["limited"].known
+        assert known.type_of(tasks.add).alone
+        assert known.type_of(tasks.charge).policy.timeout_ms == 20_000, "its own policy comes first"
+
+    def test_headers_are_those_of_the_block(self) -> None:
+        with headers({"tenant": "acme", "user": "1"}), headers({"user": "2"}):
+            inside = tasks.add.enqueue(1)
+            from_async = asyncio.run(tasks.add.aenqueue(1))
+        after = tasks.add.enqueue(1)
+        found = [self.app.handle(each.id).status().headers for each in (inside, from_async, after)]
+        assert [(each.get("tenant"), each.get("user")) for each in found] == [("acme", "2")] * 2 + [(None, None)]
+        with pytest.raises(BadOption, match="taken by Holdfast"), headers({"django-positional": "9"}):
+            pass
+
     def test_every_priority_of_django_is_one_of_the_store(self) -> None:
         found = [
             self.app.handle(tasks.add.using(priority=priority).enqueue(1).id).status() for priority in (-100, 5.0, 100)
@@ -195,6 +216,9 @@ class Settings(Case):
         assert "uri" in self.refused({"uri": "sqlite:///x.db"})
         assert "max_attempt" in self.refused({"retry": {"max_attempt": 3}})
         assert "lease" in self.refused({"lease": "1ms"})
+        assert "expires" in self.refused({"expires": "soon"})
+        assert "hard_timeout" in self.refused({"hard_timeout": "soon"})
+        assert "run" in self.refused({"run": "thread"})
 
     def test_tasks_are_kept_as_long_as_the_options_say(self) -> None:
         options = {"url": "sqlite:///kept.db", "result_ttl": "30d", "dead_letter_ttl": "365d"}
@@ -205,6 +229,26 @@ class Settings(Case):
         backend = HoldfastBackend("other", {"QUEUES": ["a b"], "OPTIONS": {"database": "nowhere"}})
         assert [message.id for message in backend.check()] == ["holdfast.E001", "holdfast.E002"]
         assert list(task_backends["default"].check()) == []
+
+    def test_a_relative_file_is_in_the_folder_of_the_project(self) -> None:
+        def url(options: dict[str, Any]) -> str:
+            return str(HoldfastBackend("default", {"OPTIONS": options}).known.app.url)
+
+        with override_settings(BASE_DIR=Path("/srv/a shop")), patch.dict(os.environ):
+            os.environ.pop("HOLDFAST_URL", None)
+            assert url({"url": "sqlite:///in_project.db"}) == "sqlite:////srv/a%20shop/in_project.db"
+            assert url({"url": "sqlite:////var/tasks.db"}) == "sqlite:////var/tasks.db"
+            assert url({"url": "sqlite://"}) == "sqlite://"
+            assert url({}) == "sqlite:////srv/a%20shop/holdfast.db"
+            os.environ["HOLDFAST_URL"] = "sqlite:///by_environment.db"
+            assert url({"lease": "31s"}) == f"sqlite:///{Path.cwd()}/by_environment.db"
+        assert url({"url": "sqlite:///nowhere.db"}) == f"sqlite:///{Path.cwd()}/nowhere.db"
+
+    def test_the_hook_is_checked(self) -> None:
+        for path, text in (("nowhere.hook", "nowhere"), ("tests.contrib.project.jobs.tenants.not_a_hook", "def ")):
+            backend = HoldfastBackend("default", {"OPTIONS": {"url": "sqlite://", "outgoing": path}})
+            (message,) = backend.check()
+            assert (message.id, text in message.msg) == ("holdfast.E004", True)
 
     def test_the_worker_says_which_backends_there_are(self) -> None:
         with pytest.raises(CommandError, match="it has default, after_commit"):

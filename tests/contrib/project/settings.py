@@ -32,6 +32,17 @@ _options = {"url": os.environ["CASE_STORE"], "retry": {"max_attempts": 2, "base"
 TASKS: dict[str, dict[str, Any]] = {
     "default": {**_BACKEND, "OPTIONS": _options},
     "after_commit": {**_BACKEND, "OPTIONS": {**_options, "on_commit": True}},
+    "limited": {
+        **_BACKEND,
+        "OPTIONS": {
+            **_options,
+            "timeout": "1m",
+            "hard_timeout": "2m",
+            "expires": "1h",
+            "run": "process",
+            "outgoing": "tests.contrib.project.jobs.tenants.add_tenant",
+        },
+    },
     "at_once": {**_BACKEND, "OPTIONS": {**_options, "on_commit": False}},
 }
 if _place.scheme != "sqlite":

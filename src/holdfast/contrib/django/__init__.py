@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.contrib.django.backend import HoldfastBackend
+from holdfast.contrib.django.headers import headers
 from holdfast.contrib.django.policy import policy
 from holdfast.contrib.django.schedules import cron, every
 
-__all__ = ["HoldfastBackend", "cron", "every", "policy"]
+__all__ = ["HoldfastBackend", "cron", "every", "headers", "policy"]

@@ -8,15 +8,18 @@ from typing import Any
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from holdfast.contrib.django.arguments import POSITIONAL, as_given
 from holdfast.contrib.django.compat import BaseTaskBackend, InvalidTask, TaskResultDoesNotExist, task_enqueued
+from holdfast.contrib.django.headers import current_headers
 from holdfast.contrib.django.known_tasks import KnownTasks, known_tasks
 from holdfast.contrib.django.results import RUN_AFTER, new_result, note, result_of
 from holdfast.core.names import check_queue, check_type
 from holdfast.core.task import Task
-from holdfast.errors import BadName, UnknownTask
+from holdfast.errors import BadName, BadOption, UnknownTask
 from holdfast.producer.enqueue import Prepared
+from holdfast.producer.hooks import checked_outgoing
 from holdfast.producer.options import joined
 
 
@@ -80,7 +83,9 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
     def _call(self, task: Any, args: Any, kwargs: Any) -> Prepared[Any]:
         """The call, with its arguments checked and encoded."""
         call = self.known.type_of(task).using(queue=task.queue_name, priority=int(task.priority))
-        headers = {POSITIONAL: str(len(args))} if args else {}
+        headers = current_headers()
+        if args:
+            headers[POSITIONAL] = str(len(args))
         if task.run_after is not None:
             run_at = task.run_after if timezone.is_aware(task.run_after) else timezone.make_aware(task.run_after)
             headers[RUN_AFTER] = task.run_after.isoformat()
@@ -144,6 +149,7 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
                 check_queue(queue)
             except BadName as error:
                 yield checks.Error(f"TASKS[{self.alias!r}]: QUEUES: {error}", id="holdfast.E001")
+        yield from self._check_outgoing()
         database = self.known.options.database
         if database is not None and database not in connections:
             yield checks.Error(f"TASKS[{self.alias!r}]: database: there is no {database!r}", id="holdfast.E002")
@@ -152,3 +158,12 @@ class HoldfastBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no t
                 f"TASKS[{self.alias!r}]: database: {database!r} is not a PostgreSQL database; use on_commit instead",
                 id="holdfast.E003",
             )
+
+    def _check_outgoing(self) -> Iterable[Any]:
+        path = self.known.options.outgoing
+        if path is None:
+            return
+        try:
+            checked_outgoing(import_string(path))
+        except (ImportError, BadOption) as error:
+            yield checks.Error(f"TASKS[{self.alias!r}]: outgoing: {error}", id="holdfast.E004")

@@ -52,9 +52,9 @@ class KnownTasks:
                 queue=queue,
                 priority=int(task.priority),
                 retry=policy.retry,
-                timeout=self.options.timeout if policy.timeout is None else policy.timeout,
+                timeout=policy.timeout,
                 hard_timeout=policy.hard_timeout,
-                expires=policy.expires,
+                expires=self.options.expires if policy.expires is None else policy.expires,
                 run=policy.run,
             )(runner(self, task))
         except BadName:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
+from django.conf import settings
+from django.utils.module_loading import import_string
 
 from holdfast.app import Holdfast
 from holdfast.contrib.django.compat import InvalidTaskBackend
+from holdfast.core.durations import duration_ms
 from holdfast.core.retry import Retry
 from holdfast.errors import BadOption, UsageError
+from holdfast.producer.enqueue import Prepared
+from holdfast.stores.open import DEFAULT_URL, split_urls
 
 
 class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,19 +36,58 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     #: As the arguments of `Retry`.
     retry: dict[str, Any] = {}
     timeout: str | float | None = None
+    hard_timeout: str | float | None = None
+    expires: str | float | None = None
+    run: Literal["process"] | None = None
+    #: The path of a function that is called with each prepared call, as `Holdfast.outgoing` does.
+    outgoing: str | None = None
     lease: str | float = "30s"
     result_ttl: str | float = "1d"
     dead_letter_ttl: str | float = "14d"
 
     def make_app(self) -> Holdfast:
         """The app that these options describe."""
-        return Holdfast(
-            self.url,
+        if self.expires is not None:
+            duration_ms(self.expires, "expires")
+        app = Holdfast(
+            in_project(self.url),
             lease=self.lease,
             result_ttl=self.result_ttl,
             dead_letter_ttl=self.dead_letter_ttl,
             retry=_retry(self.retry),
+            timeout=self.timeout,
+            hard_timeout=self.hard_timeout,
+            run=self.run,
         )
+        if self.outgoing is not None:
+            app.outgoing(_imported_when_called(self.outgoing))
+        return app
+
+
+def in_project(url: str | None) -> str | None:
+    """The URL, with relative SQLite files in settings.BASE_DIR, so that `manage.py` and scripts use the same store.
+
+    HOLDFAST_URL stays relative to the current folder, as it is for `holdfast`.
+    """
+    base = getattr(settings, "BASE_DIR", None)
+    if base is None or (url is None and os.environ.get("HOLDFAST_URL")):
+        return url
+    return ",".join(_in_folder(str(Path(base).absolute()), each) for each in split_urls(url or DEFAULT_URL))
+
+
+def _in_folder(folder: str, url: str) -> str:
+    scheme, _, path = url.partition(":///")
+    is_relative = scheme == "sqlite" and path and not path.startswith("/")
+    return f"sqlite:///{quote(folder)}/{path}" if is_relative else url
+
+
+def _imported_when_called(path: str) -> Callable[[Prepared[Any]], None]:
+    """The hook: when the settings are read, the module that has it cannot always be imported yet."""
+
+    def outgoing(call: Prepared[Any]) -> None:
+        import_string(path)(call)
+
+    return outgoing
 
 
 def options_of(alias: str, given: dict[str, Any]) -> BackendOptions:
