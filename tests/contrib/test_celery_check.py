@@ -47,6 +47,14 @@ REFUSED = {
     "app.control.inspect().active()": "control.inspect(): no control commands",
     "from celery.signals import task_received": "celery.signals.task_received: no events",
     "from celery.schedules import solar": "celery.schedules.solar: no solar schedules",
+    "from proj.celery import app\napp.backend.client": "app.backend: no result backend",
+    "from .celery import app as celery\ncelery.connection()": "app.connection: there is no broker connection",
+    "from celery import current_app\ncurrent_app.worker_main()": "app.worker_main: run `holdfast worker",
+    "from celery import Celery\nown = Celery()\nown.amqp.queues": "app.amqp: there is no broker connection",
+    "@shared_task\ndef add(): ...\nadd.rate_limit": "task.rate_limit: no rate limits",
+    "@shared_task\ndef add(): ...\nadd.delay(1).then(print)": "result.then: no callbacks",
+    "from celery.result import AsyncResult\nr = AsyncResult('1')\nr.collect()": "result.collect: workflows",
+    "@shared_task\ndef add(): ...\nadd.s(1).freeze()": "signature.freeze: give apply_async a task_id",
     "from celery.nowhere import thing": "celery.nowhere.thing is not in holdfast.contrib.celery",
 }
 

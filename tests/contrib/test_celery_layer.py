@@ -24,8 +24,9 @@ from holdfast.contrib.celery import (
     states,
 )
 from holdfast.contrib.celery.exceptions import ImproperlyConfigured, MaxRetriesExceededError, Retry, TaskRevokedError
-from holdfast.contrib.celery.refusals import NotSupported
+from holdfast.contrib.celery.refusals import REFUSED_ATTRIBUTES, NotSupported
 from holdfast.core.task import State
+from holdfast.observe.task_log import ATTEMPTS_HEADER
 from holdfast.testing import AppTest, in_memory
 
 
@@ -351,6 +352,56 @@ def test_what_cannot_be_kept_is_refused_in_one_line(app: Celery, number: int) ->
         call()
     assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in REFUSED_ATTRIBUTES.items() for name in names]
+)
+def test_an_attribute_that_is_not_kept_is_refused_in_one_line(app: Celery, kind: str, name: str) -> None:
+    @app.task(name="add")
+    def add() -> None: ...
+
+    found = {"app": app, "task": add, "result": AsyncResult("0" * 32, app), "signature": add.s()}[kind]
+    with pytest.raises(NotSupported, match=f"^{kind}.{name}: [^\n]+$"):
+        getattr(found, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        found.nothing  # noqa: B018
+
+
+def test_signatures_are_made_by_name_and_copied(app: Celery, worker: AppTest) -> None:
+    @app.task(name="add")
+    def add(*numbers: int, **more: int) -> int:
+        return sum(numbers) + sum(more.values())
+
+    known = app.signature("add", args=(1,), kwargs={"more": 2})
+    result, copied = known.delay(), known.clone((10,), {"other": 20}, queue="sums").delay()
+    elsewhere = app.signature("elsewhere.add", (1,)).delay()
+    frozen = add.si(1).clone((2,)).delay()
+    worker.run_due()
+    assert (result.get(), copied.get(), copied.queue, frozen.get()) == (3, 33, "sums", 1)
+    assert (elsewhere.name, elsewhere.state) == ("elsewhere.add", states.PENDING)
+    assert known.args == (1,), "a copy leaves it as it is"
+    with pytest.raises(NotSupported, match=r"elsewhere\.add\.apply\(\)"):
+        app.signature("elsewhere.add").apply()
+
+
+def test_now_is_in_the_time_zone_of_the_settings() -> None:
+    now = Celery("test", timezone="Asia/Tokyo").now()
+    assert str(now.tzinfo) == "Asia/Tokyo"
+    assert abs((now - datetime.now(UTC)).total_seconds()) < 60
+
+
+def test_a_task_carries_the_attempts_that_log_lines_count(app: Celery, worker: AppTest) -> None:
+    headers = []
+
+    @app.task(name="flaky", bind=True, max_retries=1)
+    def flaky(self: Task) -> None:
+        headers.append(self.request.headers)
+
+    result = flaky.delay()
+    assert app.handle(result.id).status().headers[ATTEMPTS_HEADER] == "2"
+    worker.run_due()
+    assert headers == [{}], "the task itself does not see it"
 
 
 def test_an_async_task_and_a_missing_url_are_refused_with_the_fix() -> None:

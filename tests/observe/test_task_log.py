@@ -6,13 +6,15 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core import lifecycle
-from holdfast.core.retry import RunPolicy
+from holdfast.core.retry import Retry, RunPolicy
 from holdfast.core.task import Claimed
 from holdfast.observe import task_log
 from holdfast.observe.task_log import (
+    ATTEMPTS_HEADER,
     MAX_DEAD_LETTERS_LOGGED_PER_S,
     MAX_FAILURES_LOGGED_PER_S,
     MAX_RUNS_LOGGED_PER_S,
@@ -22,6 +24,9 @@ from holdfast.observe.task_log import (
 from holdfast.worker.child.execute import run_function
 from holdfast.worker.child.run import Run, RunContext
 from tests.worker.rig import claimed, run_of
+
+#: Five attempts, none of them after an exception, as the Celery layer has it for lost processes.
+_ONCE = Retry(max_attempts=5, retry_on=("no.Exception",)).policy()
 
 
 class Records(logging.Handler):
@@ -66,6 +71,27 @@ def failed(function: Callable[[], Any], task: Claimed | None = None) -> tuple[Ru
 
 def fall() -> None:
     raise ValueError("bad luck")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "header", "said"),
+    [
+        (2, "2", "2/2 (max_retries)"),
+        (1, "2", "1/2 (not retryable)"),
+        (3, "2", "3/5 (not retryable)"),
+        (2, None, "2/5 (not retryable)"),
+        (2, "many", "2/5 (not retryable)"),
+    ],
+)
+def test_a_task_may_count_fewer_attempts_than_its_policy(
+    logged: Records, attempt: int, header: str | None, said: str
+) -> None:
+    task = claimed(attempt=attempt, policy=_ONCE)
+    if header is not None:
+        task = msgspec.structs.replace(task, headers={**task.headers, ATTEMPTS_HEADER: header})
+    run, change = failed(fall, task)
+    TaskLog("all").ended(run, change)
+    assert logged.texts()[-1].endswith(f"dead-lettered after attempt {said}: ValueError: bad luck")
 
 
 def test_a_second_has_a_bounded_number_of_lines_and_the_rest_is_counted(logged: Records, clock: list[int]) -> None:

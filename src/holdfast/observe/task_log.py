@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from time import monotonic_ns
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from holdfast.core.durations import format_ms
 from holdfast.core.lifecycle import Change, Event
@@ -36,6 +36,9 @@ MAX_FAILURES_LOGGED_PER_S: Final = 50
 MAX_DEAD_LETTERS_LOGGED_PER_S: Final = 50
 #: How often the runs and failures are counted in a line that were not logged.
 SUMMARY_S: Final = 10.0
+#: A header with the attempts that a task counts itself, where its policy has more of them for lost processes.
+ATTEMPTS_HEADER: Final = "holdfast-attempts"
+_MAX_ATTEMPTS_DIGITS: Final = 6
 #: How much of an error's message goes into its line.
 MAX_ERROR_CHARS: Final = 500
 
@@ -112,7 +115,7 @@ class TaskLog:
             return 0
         count = self._runs.take(len(tasks))
         for task in tasks[:count]:
-            again = f", attempt {_attempt(task.attempt, task.policy)}" if task.attempt > 1 else ""
+            again = f", attempt {_attempts(task, task.policy).text}" if task.attempt > 1 else ""
             write(task, logging.INFO, "started%s", (again,), "started")
         return count
 
@@ -128,7 +131,7 @@ class TaskLog:
     def _log_end(self, run: LoggedRun, change: Change | None) -> None:
         task, outcome = run.task, outcome_of(run, change)
         took_ms = (monotonic_ns() - run.began_at_ns) / 1_000_000
-        level, text, values = _end(change, outcome, _attempt(task.attempt, task.policy), took_ms)
+        level, text, values = _end(change, outcome, _attempts(task, task.policy), took_ms)
         if not task_logger.isEnabledFor(level):
             return
         if level == logging.INFO:
@@ -154,7 +157,7 @@ class TaskLog:
 def log_settled(task: Claimed | Task, change: Change, policy: RunPolicy) -> None:
     """Logs the end of a run that its process did not outlive."""
     outcome = OUTCOMES.get(change.event, LOST)
-    level, text, values = _end(change, outcome, _attempt(task.attempt, policy), None)
+    level, text, values = _end(change, outcome, _attempts(task, policy), None)
     if task_logger.isEnabledFor(level):
         write(task, level, text, values, outcome, failure=change.error)
 
@@ -200,7 +203,7 @@ def write(
 _Line = tuple[int, str, tuple[object, ...]]
 
 
-def _end(change: Change | None, outcome: str, attempt: str, took_ms: float | None) -> _Line:
+def _end(change: Change | None, outcome: str, attempts: _Attempts, took_ms: float | None) -> _Line:
     """What to say of the end of a run."""
     took = "" if took_ms is None else _short(took_ms)
     if change is None or change.event is _ACK:
@@ -208,7 +211,7 @@ def _end(change: Change | None, outcome: str, attempt: str, took_ms: float | Non
             return logging.INFO, "succeeded in %s", (took,)
         return logging.WARNING, "lost its claim after %s: another worker may run it", (took,)
     if change.error is not None:
-        return _failed(change, attempt)
+        return _failed(change, attempts)
     after = f" after {took}" if took else ""
     if change.event is Event.SNOOZE:
         return logging.INFO, "snoozed for %s", (_short(change.delay_ms),)
@@ -217,8 +220,9 @@ def _end(change: Change | None, outcome: str, attempt: str, took_ms: float | Non
     return logging.INFO, "released unfinished%s", (after,)
 
 
-def _failed(change: Change, attempt: str) -> _Line:
+def _failed(change: Change, attempts: _Attempts) -> _Line:
     """What to say of a failed or lost attempt."""
+    attempt = attempts.text
     if change.event is Event.RETRY:
         how = "timed out" if change.outcome == "timed_out" else "failed"
         delay = _short(change.delay_ms)
@@ -230,11 +234,24 @@ def _failed(change: Change, attempt: str) -> _Line:
         return logging.WARNING, "attempt %s lost: %s (ready to run again)", (attempt, _error(change))
     how = "dead-lettered" if change.event is Event.BURY else "failed for good"
     why = "" if change.reason in {None, "max_attempts"} else f" ({str(change.reason).replace('_', ' ')})"
+    if attempts.are_used_up and change.reason == "not_retryable":
+        why = " (max_retries)"
     return logging.ERROR, f"{how} after attempt %s{why}: %s", (attempt, _error(change))
 
 
-def _attempt(attempt: int, policy: RunPolicy) -> str:
-    return f"{attempt}/{policy.max_attempts}"
+class _Attempts(NamedTuple):
+    """The attempts of a task, and whether it has used up those that it counts itself."""
+
+    text: str
+    are_used_up: bool
+
+
+def _attempts(task: Claimed | Task, policy: RunPolicy) -> _Attempts:
+    own = task.headers.get(ATTEMPTS_HEADER, "")
+    most = int(own) if own.isascii() and own.isdigit() and len(own) <= _MAX_ATTEMPTS_DIGITS else 0
+    if task.attempt > most:  # it counts none itself, or lost processes have used up some
+        return _Attempts(f"{task.attempt}/{policy.max_attempts}", are_used_up=False)
+    return _Attempts(f"{task.attempt}/{most}", are_used_up=task.attempt == most)
 
 
 def _error(change: Change) -> str:

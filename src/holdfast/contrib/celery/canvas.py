@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.contrib.celery.refusals import WORKFLOWS, missing, refuse
+from holdfast.contrib.celery.refusals import WORKFLOWS, missing, missing_attribute, refuse
 
 
 class Signature:
@@ -31,6 +31,13 @@ class Signature:
         """Adds options for the call."""
         self.options.update(options)
         return self
+
+    def clone(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Signature:
+        """A copy; more arguments go in front, unless it is immutable."""
+        more = () if self.immutable else tuple(args or ())
+        named = self.kwargs if self.immutable else {**self.kwargs, **(kwargs or {})}
+        copied = {**self.options, **options}
+        return Signature(self._task, (*more, *self.args), named, immutable=self.immutable, **copied)
 
     def delay(self, *args: Any, **kwargs: Any) -> Any:
         """Enqueues the task; more arguments go in front."""
@@ -59,8 +66,31 @@ class Signature:
 
     link_error = link
 
+    if not TYPE_CHECKING:  # or a checker would believe in every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("signature", self, name)
+
     def __repr__(self) -> str:
         return f"{self.task}(*{self.args!r}, **{self.kwargs!r})"
+
+
+class NamedTask:
+    """A task of an app that this process knows by its name only: it can be enqueued, and not be run here."""
+
+    def __init__(self, app: Any, name: str) -> None:
+        self._app = app
+        self.name = name
+
+    def apply_async(self, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
+        """Enqueues a call."""
+        return self._app.send_task(self.name, args, kwargs, **options)
+
+    def apply(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused."""
+        refuse(f"{self.name}.apply()", "this process has no task of that name: import its module, or enqueue it")
+
+    __call__ = apply
 
 
 def chain(*_: Any, **__: Any) -> NoReturn:

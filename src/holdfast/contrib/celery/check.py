@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.admin.inspect import several
-from holdfast.contrib.celery.refusals import REFUSED_IMPORTS, REFUSED_OPTIONS, SUPPORTED, WORKFLOWS
+from holdfast.contrib.celery.refusals import REFUSED_ATTRIBUTES, REFUSED_IMPORTS, REFUSED_OPTIONS, SUPPORTED, WORKFLOWS
 from holdfast.errors import BadApp
 
 #: Source files that are read at most.
@@ -25,6 +25,7 @@ MAX_BYTES: Final = 2_000_000
 _SKIPPED: Final = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
 _CONTENT: Final = frozenset({"task_serializer", "result_serializer", "accept_content", "result_accept_content"})
 _NOT_JSON: Final = ("pickle", "yaml", "msgpack")
+_ENQUEUES: Final = frozenset({"delay", "apply_async", "apply"})
 _SIGNATURES: Final = frozenset({"s", "si", "signature", "subtask"})
 _MANY: Final = {"map": "xmap", "starmap": "xstarmap", "chunks": "chunks"}
 
@@ -67,8 +68,9 @@ def check_project(reference: str, root: Path) -> Findings:
         except (SyntaxError, ValueError) as error:
             findings.found.append(Finding(shown, getattr(error, "lineno", 0) or 0, "differs", f"not read: {error}"))
     tasks = frozenset(name for _, tree in trees for name in _declared(tree))
+    apps = frozenset(name for _, tree in trees for name in _apps(tree))
     for shown, tree in trees:
-        _Reader(shown, tasks, findings).visit(tree)
+        _Reader(shown, tasks, apps, findings).visit(tree)
     findings.found.sort()
     return findings
 
@@ -114,6 +116,14 @@ def _declared(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
+def _apps(tree: ast.Module) -> Iterator[str]:
+    """The names of Celery apps."""
+    for node in ast.walk(tree):
+        made = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(made, ast.Call) and _last_name(made.func) == "Celery":
+            yield from _bound(node)
+
+
 def _is_task(decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return _last_name(called) in {"task", "shared_task", "periodic_task"}
@@ -134,12 +144,15 @@ def _texts(node: ast.AST) -> Iterator[str]:
 class _Reader(ast.NodeVisitor):
     """Collects the findings of one file."""
 
-    def __init__(self, path: str, tasks: frozenset[str], findings: Findings) -> None:
+    def __init__(self, path: str, tasks: frozenset[str], apps: frozenset[str], findings: Findings) -> None:
         self._path = path
         self._tasks = tasks
+        self._apps = apps
         self._findings = findings
         #: Names in this file that are chain, group, chord and the like of Celery's.
         self._workflows: dict[str, str] = {}
+        #: Names in this file that are an app, a result or a signature.
+        self._kinds: dict[str, str] = {}
 
     def _refuse(self, node: ast.AST, text: str) -> None:
         self._findings.found.append(Finding(self._path, getattr(node, "lineno", 0), "refused", text))
@@ -160,9 +173,14 @@ class _Reader(ast.NodeVisitor):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """`from celery.… import …`."""
         module = _own_name(node.module or "")
+        for each in node.names:
+            if each.name in self._apps:
+                self._kinds[each.asname or each.name] = "app"
         if node.level or not module or not self._check_module(node, module):
             return
         for each in node.names:
+            if each.name == "current_app":
+                self._kinds[each.asname or each.name] = "app"
             self._check_name(node, module, each.name, each.asname or each.name)
 
     def _check_module(self, node: ast.AST, module: str) -> bool:
@@ -218,6 +236,8 @@ class _Reader(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         """A setting, perhaps."""
         for target in node.targets:
+            if isinstance(target, ast.Name):
+                self._kinds[target.id] = self._kind(node.value)
             self._check_setting(target, _last_name(target), node.value)
         self.generic_visit(node)
 
@@ -236,6 +256,32 @@ class _Reader(ast.NodeVisitor):
             self._refuse(node, f"{name}: {REFUSED_OPTIONS[setting]}")
         elif setting == "beat_schedule":
             self._works("beat schedule")
+
+    # -- attributes -----------------------------------------------------------------------------------------
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """An attribute of an app, a task, a result or a signature, perhaps."""
+        kind = self._kind(node.value)
+        why = REFUSED_ATTRIBUTES[kind].get(node.attr) if kind and isinstance(node.ctx, ast.Load) else None
+        if why is not None:
+            self._refuse(node, f"{kind}.{node.attr}: {why}")
+        self.generic_visit(node)
+
+    def _kind(self, node: ast.expr) -> str:
+        """What an expression is, as far as the source tells: app, task, result, signature; empty for anything else."""
+        if isinstance(node, ast.Name):
+            return self._kinds.get(node.id, "task" if node.id in self._tasks else "")
+        if not isinstance(node, ast.Call):
+            return ""
+        name = _last_name(node.func)
+        of = self._kind(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        if isinstance(node.func, ast.Name):
+            return {"Celery": "app", "AsyncResult": "result"}.get(name, "")
+        if name in {"AsyncResult", "send_task"} and of == "app":
+            return "result"
+        if name in _ENQUEUES and of in {"task", "signature"}:
+            return "result"
+        return "signature" if name in _SIGNATURES and of in {"app", "task"} else ""
 
     # -- calls ----------------------------------------------------------------------------------------------
 

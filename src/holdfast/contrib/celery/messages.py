@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.core.payload import SIGNATURE_HEADER
+from holdfast.observe.task_log import ATTEMPTS_HEADER
 
 #: Headers of a task: the id that Celery or the caller gave it, and how often Celery has retried it.
 ID_HEADER: Final = "celery-id"
@@ -149,7 +150,7 @@ def caller_headers(headers: Mapping[str, str]) -> dict[str, Any]:
     return {
         name.removeprefix(JSON_HEADER): loads(value) if name.startswith(JSON_HEADER) else value
         for name, value in headers.items()
-        if name not in {ID_HEADER, RETRIES_HEADER, SIGNATURE_HEADER}
+        if name not in {ID_HEADER, RETRIES_HEADER, SIGNATURE_HEADER, ATTEMPTS_HEADER}
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from holdfast.errors import UsageError
@@ -56,6 +57,70 @@ REFUSED_IMPORTS: Final = {
     "celery.signals.task_received": _EVENTS,
     "celery.signals.task_sent": "use after_task_publish",
     "celery.signals.task_revoked": "use task_postrun: its state is REVOKED",
+}
+
+_NO_BROKER = "there is no broker connection; enqueue with delay() or app.send_task, see tasks with app.holdfast.tasks"
+_NO_BACKEND = "no result backend; results are in the store: AsyncResult, app.holdfast.tasks"
+_NO_BEHAVIOUR = "write it into the task, or into a base class"
+#: Attributes of Celery's objects, and why they are refused: of an app, a task, a result and a signature.
+REFUSED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "app": {
+        **dict.fromkeys(("backend", "backend_cls"), _NO_BACKEND),
+        **dict.fromkeys(("amqp", "connection", "connection_for_read", "connection_for_write"), _NO_BROKER),
+        **dict.fromkeys(("pool", "producer_pool", "producer_or_acquire", "connection_or_acquire"), _NO_BROKER),
+        **dict.fromkeys(("broker_connection", "default_connection", "default_producer"), _NO_BROKER),
+        **dict.fromkeys(("events", "bugreport"), _EVENTS),
+        **dict.fromkeys(("loader", "loader_cls", "user_options", "steps"), "no loaders and bootsteps; use a lifespan"),
+        **dict.fromkeys(("worker_main", "start", "Worker", "WorkController"), "run `holdfast worker proj.celery:app`"),
+        "Beat": "there is no beat process; `holdfast celery beat` converts schedules once",
+        "add_defaults": "give the settings to Celery(…) or config_from_object",
+        "config_from_envvar": "use config_from_object(os.environ['…'])",
+        "config_from_cmdline": "use config_from_object",
+        "setup_security": "see signing and encryption: HOLDFAST_KEYS",
+        "canvas": _WORKFLOW,
+        "GroupResult": _WORKFLOW,
+        "ResultSet": _WORKFLOW,
+        "select_queues": "use --queues of `holdfast worker`",
+    },
+    "task": {
+        "backend": _NO_BACKEND,
+        "rate_limit": "no rate limits; use a queue of its own with `holdfast worker --concurrency`",
+        "send_event": _EVENTS,
+        "send_events": _EVENTS,
+        "signature_from_request": "use self.retry, or enqueue the task again",
+        "subtask_from_request": "use self.retry, or enqueue the task again",
+        "on_replace": _WORKFLOW,
+        "annotate": _NO_BEHAVIOUR,
+        "Strategy": _CONTROL,
+        "start_strategy": _CONTROL,
+    },
+    "result": {
+        "then": "no callbacks; enqueue a task at the end of the one before",
+        "on_ready": "no callbacks; enqueue a task at the end of the one before",
+        "collect": _WORKFLOW,
+        "iterdeps": _WORKFLOW,
+        "graph": _WORKFLOW,
+        "build_graph": _WORKFLOW,
+        "get_leaf": _WORKFLOW,
+        "backend": _NO_BACKEND,
+        "supports_native_join": _NO_BACKEND,
+        "as_tuple": "keep result.id",
+        "as_list": "keep result.id",
+        "worker": "see `holdfast tasks show`",
+    },
+    "signature": {
+        "freeze": "give apply_async a task_id",
+        "on_error": "use on_failure of a base class, or task_failure",
+        "stamp": "use headers",
+        "stamp_links": "use headers",
+        "flatten_links": _WORKFLOW,
+        "unchain_tasks": _WORKFLOW,
+        "app": "use the app itself",
+        "type": "use app.tasks[signature.task]",
+        "id": "the id comes with the result of apply_async",
+        "replace": "use clone()",
+        "update": "use set() or clone()",
+    },
 }
 
 #: Options of tasks, calls and settings, and why they are refused.
@@ -121,6 +186,14 @@ SUPPORTED: Final = {
 def refuse(name: str, why: str) -> NoReturn:
     """Raises the one line that says what is not supported, and what to do instead."""
     raise NotSupported(f"{name}: {why}")
+
+
+def missing_attribute(kind: str, of: object, name: str) -> Exception:
+    """What an object of the compatibility layer raises for an attribute that it does not have."""
+    why = REFUSED_ATTRIBUTES[kind].get(name)
+    if why is None:
+        return AttributeError(f"{type(of).__name__!r} object has no attribute {name!r}")
+    return NotSupported(f"{kind}.{name}: {why}")
 
 
 def missing(module: str, name: str) -> Exception:

@@ -10,7 +10,7 @@ from holdfast.contrib.celery import states
 from holdfast.contrib.celery.app.task import running
 from holdfast.contrib.celery.exceptions import TaskRevokedError, TimeoutError  # noqa: A004
 from holdfast.contrib.celery.messages import loads, unmarked
-from holdfast.contrib.celery.refusals import missing
+from holdfast.contrib.celery.refusals import missing, missing_attribute
 from holdfast.core.task import FINAL_STATES, State
 from holdfast.errors import Refused, ResultTimeout, UnknownTask
 from holdfast.producer.handle import TaskHandle
@@ -186,6 +186,11 @@ class AsyncResult:
     def _arguments(self, part: str) -> Any:
         task = self._task()
         return None if task is None else unmarked(task.args[part])
+
+    if not TYPE_CHECKING:  # or a checker would believe in every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("result", self, name)
 
     def __eq__(self, other: object) -> bool:
         return other.id == self.id if isinstance(other, AsyncResult) else other == self.id

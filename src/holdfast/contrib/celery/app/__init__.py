@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from holdfast.app import Holdfast
 from holdfast.contrib.celery import signals
@@ -31,13 +32,16 @@ from holdfast.contrib.celery.app.task import (
     seconds_until,
 )
 from holdfast.contrib.celery.app.task import Task as BaseTask
+from holdfast.contrib.celery.canvas import NamedTask, Signature
 from holdfast.contrib.celery.exceptions import ImproperlyConfigured
 from holdfast.contrib.celery.messages import ID_HEADER, caller_headers, marked, text_headers
+from holdfast.contrib.celery.refusals import missing_attribute
 from holdfast.contrib.celery.result import AsyncResult
 from holdfast.contrib.celery.settings import Settings
 from holdfast.core.ids import check_task_id
 from holdfast.core.retry import MAX_ATTEMPTS, Retry
 from holdfast.errors import UnknownTask
+from holdfast.observe.task_log import ATTEMPTS_HEADER
 from holdfast.producer.enqueue import Prepared
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.options import Options, changed
@@ -206,8 +210,21 @@ class Celery:
         task_type = self._type_of(task) if task is not None else self._stub(name)
         chosen = self._options(name, args, kwargs, options, task)
         headers = text_headers(chosen.pop("headers"))
+        retries = (BaseTask.max_retries or 0) if task is None else task.most_retries()
+        headers[ATTEMPTS_HEADER] = str(min(MAX_ATTEMPTS, retries + 1))
         call = task_type.using(request_id=task_id, headers=headers, **chosen)
         return call.prepare(marked(list(args)), marked(kwargs))
+
+    def signature(
+        self, task: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> Signature:
+        """A call as an object, of a task or of the name of one, which this process need not have."""
+        found = self.tasks.get(task) or NamedTask(self, task) if isinstance(task, str) else task
+        return Signature(found, args, kwargs, **options)
+
+    def now(self) -> datetime:
+        """The current time, in the time zone of the settings."""
+        return datetime.now(ZoneInfo(self.conf.zone))
 
     def AsyncResult(self, task_id: str, **_: Any) -> AsyncResult:  # noqa: N802  (Celery's name)
         """The result of a task, by its id."""
@@ -358,6 +375,11 @@ class Celery:
     def current_task(self) -> BaseTask | None:
         """The task that this code runs in."""
         return running.get()[-1][0] if running.get() else None
+
+    if not TYPE_CHECKING:  # or a checker would believe in every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("app", self, name)
 
     def __repr__(self) -> str:
         return f"<Celery {self.main or '__main__'}>"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 from holdfast.contrib.celery.canvas import Signature
 from holdfast.contrib.celery.exceptions import ImproperlyConfigured, MaxRetriesExceededError, Retry
 from holdfast.contrib.celery.messages import dumps
-from holdfast.contrib.celery.refusals import REFUSED_OPTIONS, WORKFLOWS, refuse
+from holdfast.contrib.celery.refusals import REFUSED_OPTIONS, WORKFLOWS, missing_attribute, refuse
 from holdfast.core.retry import MAX_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -321,6 +321,11 @@ class Task:
 
     def after_return(self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         """Called after each run."""
+
+    if not TYPE_CHECKING:  # or a checker would believe in every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("task", self, name)
 
     def __repr__(self) -> str:
         return f"<@task: {self.name}>"
