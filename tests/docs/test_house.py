@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import ROOT
 
-_TOLERANCE: Final = 0.03
+_TOLERANCE: Final = 0.05
 #: The beginning of a row of the page, and of the line that the script prints. The ways take minutes to measure.
 ROWS: Final = {
     "methods of the store contract": "methods of the store contract",
