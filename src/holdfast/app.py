@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from holdfast.producer.queues import Queues
     from holdfast.producer.schedules import Arguments, CallOptions, DeclaredOptions, ScheduleDecorator
     from holdfast.producer.task_info import TaskInfo
-    from holdfast.producer.tasks import DeadLetters, TaskRef, Tasks, Workers
+    from holdfast.producer.tasks import DeadLetters, TaskRef, Tasks
+    from holdfast.producer.workers import Workers
     from holdfast.security.keys import Keys
     from holdfast.stores.contract import Store
 
@@ -132,10 +133,10 @@ class Holdfast(Declares, Hooks):
 
     @property
     def tasks(self) -> Tasks:
-        """The tasks of the store, those of other apps included: list, get, count."""
+        """The tasks of the store, those of other apps included: list, get, count, why, cancel, run again."""
         from holdfast.producer.tasks import Tasks
 
-        return Tasks(self._link, self.clock)
+        return Tasks(self._link, self.clock, self._ids)
 
     @property
     def dead(self) -> DeadLetters:
@@ -146,8 +147,8 @@ class Holdfast(Declares, Hooks):
 
     @property
     def workers(self) -> Workers:
-        """The workers of the store: list."""
-        from holdfast.producer.tasks import Workers
+        """The workers of the store: list, drain, resume, stop."""
+        from holdfast.producer.workers import Workers
 
         return Workers(self._link)
 

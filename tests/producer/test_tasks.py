@@ -8,12 +8,14 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast import TaskInfo
+from holdfast import TaskHandle, TaskInfo
 from holdfast.core import lifecycle
 from holdfast.core.task import Failure, State
-from holdfast.errors import BadName, BadOption, Refused, UnknownTask
+from holdfast.errors import BadName, BadOption, Refused, UnknownTask, UnknownWorker
+from holdfast.stores import documents
 from holdfast.stores.contract import MAX_BATCH, WorkerRecord
 from tests.producer.setting import Setting
 
@@ -123,25 +125,89 @@ def test_what_is_no_dead_letter_is_refused_and_the_others_are_done(setting: Sett
         setting.app.dead.discard(NOWHERE, reason="a test")
 
 
+WORKER = WorkerRecord(
+    worker_id="w1",
+    host="here",
+    pid=1,
+    version="0.1",
+    queues=("default",),
+    types=("double",),
+    processes=2,
+    concurrency=5,
+    running=0,
+)
+
+
 def test_workers_are_listed_with_datetimes_and_as_json(setting: Setting) -> None:
     assert setting.app.workers.list() == []
-    record = WorkerRecord(
-        worker_id="w1",
-        host="here",
-        pid=1,
-        version="0.1",
-        queues=("default",),
-        types=("double",),
-        processes=1,
-        concurrency=5,
-        running=0,
-    )
-    asyncio.run(setting.store.announce(record, 60_000))
+    asyncio.run(setting.store.announce(WORKER, 60_000))
     (worker,) = setting.app.workers.list()
     assert worker.alive
     assert abs(worker.seen_at - datetime.now(UTC)) < timedelta(minutes=1)
     assert worker.started_at <= worker.seen_at
     assert json.loads(json.dumps(worker.to_dict()))["worker_id"] == "w1"
+
+
+def test_workers_are_drained_resumed_and_stopped_by_id_or_as_they_were_listed(setting: Setting) -> None:
+    workers = setting.app.workers
+    for name in ("w1", "w2"):
+        asyncio.run(setting.store.announce(msgspec.structs.replace(WORKER, worker_id=name), 60_000))
+
+    def mode(name: str) -> str:
+        document = asyncio.run(documents.one(setting.store, documents.ORDERS, name))
+        orders = documents.orders_of(document.value) if document else None
+        return orders.mode if orders else "run"
+
+    def modes() -> list[str]:
+        return [mode(name) for name in ("w1", "w2")]
+
+    first, _ = listed = workers.list()
+    assert [(each.worker_id, each.status, each.slots) for each in listed] == [
+        ("w1", "running", 10),
+        ("w2", "running", 10),
+    ]
+    assert first == workers.list()[0]
+    assert dict(first) == first.to_dict()
+    assert workers.drain(first) == ["w1"]
+    assert modes() == ["drain", "run"]
+    assert workers.resume("w1") == ["w1"]
+    assert workers.stop(all=True) == ["w1", "w2"]
+    assert modes() == ["stop", "stop"]
+    for names, everyone in ((), False), (("w1",), True):
+        with pytest.raises(BadOption, match="name the workers, or give all=True"):
+            workers.stop(*names, all=everyone)
+    with pytest.raises(UnknownWorker):
+        workers.drain("w3")
+
+
+def test_tasks_are_run_now_rescheduled_cancelled_and_run_again(setting: Setting) -> None:
+    tasks = setting.app.tasks
+    waiting = [setting.double.using(delay="1h").enqueue(number) for number in range(3)]
+    assert "for its time, in 1h" in tasks.why(waiting[0])
+    tasks.run_now(*waiting[:2])
+
+    def is_due(handle: TaskHandle[int]) -> bool:
+        return handle.status().run_at <= datetime.now(UTC) + timedelta(seconds=30)
+
+    assert [is_due(handle) for handle in waiting] == [True, True, False]
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    tasks.reschedule(waiting[0].task_id, run_at=at)
+    assert abs(waiting[0].status().run_at - at) < timedelta(seconds=30)
+    tasks.reschedule(waiting[1].status(), delay="2h")
+    assert waiting[1].status().run_at > waiting[2].status().run_at
+    with pytest.raises(BadOption, match="either run_at or delay"):
+        tasks.reschedule(waiting[1])
+    with pytest.raises(Refused, match="only a task that has ended can be run again"):
+        tasks.rerun(waiting[2])
+    tasks.cancel(*waiting[:2], reason="not needed")
+    assert waiting[1].status().reason == "not needed"
+    with pytest.raises(Refused, match="it cannot be run now"):
+        tasks.run_now(waiting[0], waiting[2])
+    assert is_due(waiting[2]), "the others are changed all the same"
+    again = tasks.rerun(waiting[1])
+    assert (again.status().args, again.status().state) == ({"number": 1}, "ready")
+    with pytest.raises(UnknownTask):
+        tasks.why(NOWHERE)
 
 
 def test_many_tasks_are_asked_for_in_few_calls(setting: Setting) -> None:

@@ -1,4 +1,4 @@
-"""`app.tasks`, `app.dead` and `app.workers`: what is in the store, from the code of an app."""
+"""`app.tasks` and `app.dead`: what is in the store, from the code of an app."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 import msgspec
 
 from holdfast.admin import actions, inspect
+from holdfast.admin.copies import rerun
 from holdfast.admin.search import SCAN_LIMIT, Filter, error_class, every_match, search
 from holdfast.clock import Clock
+from holdfast.core.arguments import result_decoder
 from holdfast.core.durations import Duration, duration_ms
-from holdfast.core.ids import check_task_id
+from holdfast.core.ids import IdSource, check_task_id
 from holdfast.core.lifecycle import Verdict
 from holdfast.core.names import check_queue, check_type
 from holdfast.core.retry import error_name
@@ -25,7 +27,7 @@ from holdfast.producer.options import epoch_ms
 from holdfast.producer.portal import StoreLink
 from holdfast.producer.task_info import TaskInfo, task_info
 from holdfast.producer.task_type import TaskType
-from holdfast.stores.contract import MAX_BATCH, Query, WorkerRecord
+from holdfast.stores.contract import MAX_BATCH, Query
 
 #: A task by its id, its handle, or as it was listed.
 TaskRef = str | TaskHandle[Any] | TaskInfo
@@ -63,11 +65,12 @@ class TaskFilters(DeadLetterFilters, total=False):
 class Tasks:
     """What `app.tasks` gives: the tasks of the store, those of other apps included."""
 
-    __slots__ = ("_clock", "_link")
+    __slots__ = ("_clock", "_ids", "_link")
 
-    def __init__(self, link: StoreLink, clock: Clock) -> None:
+    def __init__(self, link: StoreLink, clock: Clock, ids: IdSource) -> None:
         self._link = link
         self._clock = clock
+        self._ids = ids
 
     async def alist(self, *, limit: int = DEFAULT_LIMIT, **filters: Unpack[TaskFilters]) -> list[TaskInfo]:
         """The newest tasks that match, newest first; at most `limit`, up to 1,000."""
@@ -97,6 +100,44 @@ class Tasks:
         matches = every_match(self._link.store(), query, given, COUNT_LIMIT)
         return sum([len(tasks) async for tasks in matches])
 
+    async def awhy(self, task: TaskRef) -> str:
+        """Why the task is in its current state, in words; `UnknownTask` if the store does not know it."""
+        return await self._link.why(id_of(task))
+
+    async def acancel(self, *tasks: TaskRef, reason: str = "cancelled") -> None:
+        """Keeps waiting tasks from running and tells running ones to stop.
+
+        `UnknownTask` or `Refused` names one that has ended; the others are cancelled.
+        """
+        ids = [id_of(task) for task in tasks]
+        _refuse(ids, await actions.cancel(self._link.store(), ids, reason), "cancelled")
+
+    async def arun_now(self, *tasks: TaskRef) -> None:
+        """Makes delayed tasks, and those that wait for another attempt, due at once.
+
+        `UnknownTask` or `Refused` names one that does not wait; the others are due.
+        """
+        ids = [id_of(task) for task in tasks]
+        _refuse(ids, await actions.run_now(self._link.store(), ids), "run now")
+
+    async def areschedule(self, *tasks: TaskRef, run_at: datetime | None = None, delay: Duration | None = None) -> None:
+        """Has waiting tasks run at another time; attempts and arguments stay as they are.
+
+        `UnknownTask` or `Refused` names one that does not wait; the others are rescheduled.
+        """
+        if (run_at is None) == (delay is None):
+            raise BadOption("reschedule: give the new time, either run_at or delay")
+        at_ms = self._clock.now_ms() + duration_ms(delay, "delay") if delay is not None else 0
+        if run_at is not None:
+            at_ms = epoch_ms(run_at, "run_at")
+        ids = [id_of(task) for task in tasks]
+        _refuse(ids, await actions.reschedule(self._link.store(), ids, at_ms), "rescheduled")
+
+    async def arerun(self, task: TaskRef) -> TaskHandle[Any]:
+        """Enqueues a finished task again as a new one with the same arguments and policy; `Refused` before its end."""
+        new = await rerun(self._link.store(), id_of(task), self._ids.task_id, self._link.crypto)
+        return TaskHandle(self._link, new, result_decoder(Any, f"task {new}"))
+
     # -- the same for sync callers --------------------------------------------------------------------------
 
     def list(self, *, limit: int = DEFAULT_LIMIT, **filters: Unpack[TaskFilters]) -> builtins.list[TaskInfo]:
@@ -110,6 +151,35 @@ class Tasks:
     def count(self, **filters: Unpack[TaskFilters]) -> int:
         """How many tasks match; up to 100,000, unless only `state` and `queue` are given."""
         return self._link.run(self.acount(**filters))
+
+    def why(self, task: TaskRef) -> str:
+        """Why the task is in its current state, in words; `UnknownTask` if the store does not know it."""
+        return self._link.run(self.awhy(task))
+
+    def cancel(self, *tasks: TaskRef, reason: str = "cancelled") -> None:
+        """Keeps waiting tasks from running and tells running ones to stop.
+
+        `UnknownTask` or `Refused` names one that has ended; the others are cancelled.
+        """
+        self._link.run(self.acancel(*tasks, reason=reason))
+
+    def run_now(self, *tasks: TaskRef) -> None:
+        """Makes delayed tasks, and those that wait for another attempt, due at once.
+
+        `UnknownTask` or `Refused` names one that does not wait; the others are due.
+        """
+        self._link.run(self.arun_now(*tasks))
+
+    def reschedule(self, *tasks: TaskRef, run_at: datetime | None = None, delay: Duration | None = None) -> None:
+        """Has waiting tasks run at another time; attempts and arguments stay as they are.
+
+        `UnknownTask` or `Refused` names one that does not wait; the others are rescheduled.
+        """
+        self._link.run(self.areschedule(*tasks, run_at=run_at, delay=delay))
+
+    def rerun(self, task: TaskRef) -> TaskHandle[Any]:
+        """Enqueues a finished task again as a new one with the same arguments and policy; `Refused` before its end."""
+        return self._link.run(self.arerun(task))
 
 
 class DeadLetters:
@@ -174,23 +244,6 @@ class DeadLetters:
         `UnknownTask` or `Refused` names one that is not a dead letter (any more); the others are discarded.
         """
         self._link.run(self.adiscard(*tasks, reason=reason))
-
-
-class Workers:
-    """What `app.workers` gives: the workers of the store."""
-
-    __slots__ = ("_link",)
-
-    def __init__(self, link: StoreLink) -> None:
-        self._link = link
-
-    async def alist(self) -> list[WorkerRecord]:
-        """The workers that have been heard of, running ones first; `alive` is False for those that are gone."""
-        return await inspect.worker_table(self._link.store())
-
-    def list(self) -> builtins.list[WorkerRecord]:
-        """The workers that have been heard of, running ones first; `alive` is False for those that are gone."""
-        return self._link.run(self.alist())
 
 
 async def astatus_many(link: StoreLink, tasks: Iterable[TaskRef]) -> list[TaskInfo | None]:
