@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -7,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from holdfast.core.task import WAITING_STATES, State
-from holdfast.demo.snapshot import Summary
+from holdfast.demo.screen import LiveScreen, live
+from holdfast.demo.snapshot import Snapshot, Summary
+from holdfast.stores.contract import QueueCounts
 from tests.cli.conftest import CommandLine
 from tests.support import environment, holdfast_command, run_holdfast
 
@@ -60,7 +64,8 @@ def test_an_interrupted_demo_stops_its_worker_and_still_adds_up() -> None:
         rest = process.stdout.read()
     assert process.returncode == 0
     assert " enqueued = " in rest
-    url = rest.rsplit("--url ", 1)[1].split()[0]
+    url = rest.partition("export HOLDFAST_URL=")[2].split()[0]
+    assert f"Delete {Path(url.removeprefix('sqlite:///')).parent} when you are done." in rest
     assert json.loads(run_holdfast("workers", "ls", "--url", url, "--json").stdout) == []
 
 
@@ -94,3 +99,18 @@ def test_a_sum_that_is_wrong_is_told(lost: int, running: int) -> None:
         worker_log="",
     )
     assert not end.adds_up
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_table_fits_the_terminal_with_whole_words(width: int) -> None:
+    states = dict.fromkeys(State, 12_345)
+    queues = [QueueCounts(queue="housekeeping", states=states), QueueCounts(queue="fast", states=states)]
+    snapshot = Snapshot(at_ms=0, queues=queues, rates={"fast": 1_234.0})
+    console = Console(width=width, file=io.StringIO())
+    place = live(console)
+    LiveScreen(place, "(Ctrl-C ends it)").show(snapshot, 10_000, 12_345)
+    with console.capture() as captured:
+        console.print(place.get_renderable())
+    assert "…" not in captured.get()
+    assert max(len(line.rstrip()) for line in captured.get().splitlines()) <= width
+    assert ("dead-lettered" in captured.get().splitlines()[3]) == (width == 120), captured.get()

@@ -196,3 +196,14 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(main, ["queues", "ls"])
     assert result.exit_code == 130
     assert result.output.strip() == ""
+
+
+@pytest.mark.parametrize("group", ["tasks", "dead", "queues", "schedules", "workers", "partitions", "token", "celery"])
+def test_no_summary_of_a_command_is_cut_at_80_columns(group: str) -> None:
+    text = CliRunner().invoke(main, [group, "--help"], terminal_width=80).stdout
+    assert [line for line in text.partition("Commands:")[2].splitlines() if line.endswith("...")] == []
+
+
+def test_no_option_is_a_range_of_integers() -> None:
+    for command in (["bench"], ["demo"], ["doctor"], ["server"], ["schedules", "next"]):
+        assert "RANGE]" not in CliRunner().invoke(main, [*command, "--help"]).stdout, command

@@ -32,6 +32,7 @@ from holdfast.bench.setting import Setting, Sizes
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 1000),
+    metavar="N",
     default=200,
     show_default=True,
     help="Run this many tasks at once in the worker.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ _UNATTENDED_MS = 20_000
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),
+    metavar="N",
     default=1,
     show_default=True,
     help="Number of child processes of the worker.",
@@ -57,7 +59,7 @@ def demo(duration_ms: int | None, processes: int, url: str | None, as_json: bool
     )
     with _screen(plan, is_live, as_json) as screen:
         end = asyncio.run(run(plan, screen))
-    _print(end, as_json)
+    _print(end, as_json, None if url else folder)
     sys.exit(0 if end.adds_up else 1)
 
 
@@ -75,7 +77,7 @@ def _screen(plan: Plan, is_live: bool, as_json: bool) -> Iterator[Screen]:
         yield LiveScreen(place, ends)
 
 
-def _print(end: Summary, as_json: bool) -> None:
+def _print(end: Summary, as_json: bool, folder: Path | None) -> None:
     from holdfast.stores.open import redacted
 
     if as_json:
@@ -89,8 +91,11 @@ def _print(end: Summary, as_json: bool) -> None:
     if not end.adds_up:
         output.chatter(f"holdfast: the sum is wrong, which must not happen; the worker's log is {end.worker_log}")
     output.line("Look further:")
+    output.line(f"  export HOLDFAST_URL={shlex.quote(redacted(end.url))}")
     for command in ("tasks ls", "dead ls", "dead ls --by-error", "queues ls", "doctor"):
-        output.line(f"  holdfast {command} --url {redacted(end.url)}")
+        output.line(f"  holdfast {command}")
+    if folder is not None:
+        output.line(f"Delete {folder} when you are done.")
 
 
 def _numbers(end: Summary) -> dict[str, int]:

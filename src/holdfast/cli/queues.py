@@ -92,7 +92,7 @@ def resume(names: tuple[str, ...], create: bool, url: str, as_json: bool) -> Non
     _switch(names, url, as_json, create, paused=False)
 
 
-@queues.command("order")
+@queues.command("order", short_help="Set how priorities work in a queue.")
 @click.argument("name", type=options.queue, metavar="QUEUE")
 @click.argument("order", type=click.Choice(ORDERS))
 @click.option(
@@ -121,7 +121,7 @@ def set_order(name: str, order: Order, step: str | None, create: bool, url: str,
         output.line(f"queue {name} is {order_text(step_ms)}")
 
 
-@queues.command("spread")
+@queues.command("spread", short_help="Spread new tasks of a queue over N partitions.")
 @click.argument("name", type=options.queue, metavar="QUEUE")
 @click.argument("partitions", type=int, metavar="N")
 @store_options
@@ -140,7 +140,7 @@ def spread(name: str, partitions: int, url: str, as_json: bool) -> None:
     output.line(f"new tasks of queue {name} go to partition {listed} (map version {current.version})")
 
 
-@queues.command("purge")
+@queues.command("purge", short_help="Cancel all waiting tasks of a queue.")
 @click.argument("name", type=options.queue, metavar="QUEUE")
 @click.option("--type", "task_type", type=options.task_type, help="Only tasks of this type.")
 @click.option(

@@ -211,6 +211,7 @@ def show(name: str, url: str, as_json: bool) -> None:
     "-n",
     "--count",
     type=click.IntRange(1, actions.MAX_UPCOMING),
+    metavar="N",
     default=5,
     show_default=True,
     help="Number of occurrences to show.",

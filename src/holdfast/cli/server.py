@@ -50,6 +50,7 @@ def host_name(value: str) -> str:
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
+    metavar="N",
     default=8080,
     show_default=True,
     help="Port to listen on; 0 picks a free one.",

@@ -61,6 +61,7 @@ _MARKS = {"ok": "ok", "note": "note", "warning": "WARNING", "problem": "PROBLEM"
 @click.option(
     "--max-dead-letters",
     type=click.IntRange(min=0),
+    metavar="N",
     default=MAX_DEAD_LETTERS,
     show_default=True,
     help="Report a problem above this many dead letters.",

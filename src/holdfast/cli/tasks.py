@@ -260,7 +260,7 @@ async def _named(store: Store, task_id: str) -> Task:
     return await inspect.one_task(store, await whole_id(store, task_id))
 
 
-@tasks.command("run-now")
+@tasks.command("run-now", short_help="Run delayed tasks now.")
 @click.argument("task_ids", nargs=-1, required=True, type=options.task_id, metavar="TASK_ID...")
 @store_options
 @click.pass_context
@@ -270,7 +270,7 @@ def run_now(ctx: click.Context, task_ids: tuple[str, ...], url: str, as_json: bo
     ctx.exit(report(found, verdicts, "run now", as_json, lambda _: "is due now"))
 
 
-@tasks.command("reschedule")
+@tasks.command("reschedule", short_help="Run waiting tasks at another time.")
 @click.argument("task_ids", nargs=-1, required=True, type=options.task_id, metavar="TASK_ID...")
 @click.option("--at", "run_at_ms", type=options.time, metavar="TIME", help="Run at this time: 2030-01-31T09:00:00Z.")
 @click.option(
@@ -293,7 +293,7 @@ def reschedule(
     ctx.exit(report(found, verdicts, "rescheduled", as_json, lambda _: f"is due at {iso_time(at_ms)}"))
 
 
-@tasks.command("rerun")
+@tasks.command("rerun", short_help="Enqueue finished tasks again as new tasks.")
 @click.argument("task_ids", nargs=-1, required=True, type=options.task_id, metavar="TASK_ID...")
 @app_option("Sign and encrypt with the keys of this app.")
 @store_options

@@ -30,7 +30,7 @@ def token() -> None:
     """Create, list and revoke tokens of the HTTP API."""
 
 
-@token.command("create")
+@token.command("create", short_help="Create a token and print it.")
 @click.option(
     "--scope",
     "scopes",

@@ -53,7 +53,7 @@ def workers() -> None:
     """List, show, drain, resume and stop workers, change their concurrency."""
 
 
-@workers.command("ls")
+@workers.command("ls", short_help="List workers, running ones first.")
 @watched
 @store_options
 def list_workers(url: str, as_json: bool) -> None:
@@ -66,7 +66,7 @@ def list_workers(url: str, as_json: bool) -> None:
     output.table(_COLUMNS, [_row(worker, now_ms) for worker in found], "No worker is running.")
 
 
-@workers.command("show")
+@workers.command("show", short_help="Show a worker and its running tasks.")
 @click.argument("worker", metavar="WORKER")
 @store_options
 def show_worker(worker: str, url: str, as_json: bool) -> None:
@@ -112,7 +112,7 @@ def _all_option(text: str) -> Callable[[Any], Any]:
     return click.option("--all", "every", is_flag=True, help=text)
 
 
-@workers.command("drain")
+@workers.command("drain", short_help="Let workers claim no more tasks.")
 @click.argument("names", nargs=-1, metavar="[WORKER]...")
 @_all_option("Select all running workers.")
 @store_options

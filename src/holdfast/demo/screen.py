@@ -25,6 +25,17 @@ COLUMNS = (
     (State.CANCELLED, "cancelled", "bright_black"),
 )
 
+#: In a terminal with fewer columns than this, the table has the short names.
+WIDE = 100
+_SHORT = {
+    State.SCHEDULED: "sched",
+    State.CLAIMED: "run",
+    State.RETRY_PENDING: "retry",
+    State.SUCCEEDED: "ok",
+    State.DEAD_LETTERED: "dead",
+    State.CANCELLED: "cancel",
+}
+
 
 class PlainScreen:
     """One line every two seconds."""
@@ -49,13 +60,16 @@ class LiveScreen:
     def __init__(self, live: Live, ends: str) -> None:
         self._live = live
         self._ends = ends
+        self._is_wide = live.console.width >= WIDE
 
     def show(self, snapshot: Snapshot, elapsed_ms: int, enqueued: int) -> None:
         """Redraws."""
         title = Text.assemble(
             ("Holdfast demo", "bold"), f"  {elapsed_ms // 1000}s  enqueued {enqueued:,}  {self._ends}"
         )
-        self._live.update(Group(title, _queues(snapshot), *_running(snapshot), *_dead(snapshot)))
+        what = Text("Tasks fail and are retried; what still fails is a dead letter. None is lost.", style="dim")
+        table = _queues(snapshot, wide=self._is_wide)
+        self._live.update(Group(title, what, table, *_running(snapshot), *_dead(snapshot)))
 
 
 def live(console: Console) -> Live:
@@ -63,11 +77,11 @@ def live(console: Console) -> Live:
     return Live(console=console, refresh_per_second=4)
 
 
-def _queues(snapshot: Snapshot) -> RenderableType:
+def _queues(snapshot: Snapshot, *, wide: bool) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("queue")
-    for _, name, style in COLUMNS:
-        table.add_column(name, justify="right", style=style)
+    for state, name, style in COLUMNS:
+        table.add_column(name if wide else _SHORT.get(state, name), justify="right", style=style)
     table.add_column("done/s", justify="right")
     for counts in snapshot.queues:
         numbers = [str(counts.states.get(state, 0)) for state, _, _ in COLUMNS]
