@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, environment
+from tests.support import KEYS, ROOT, environment
 
 if pytest.importorskip("django").VERSION < (6,):
     pytest.importorskip("django_tasks")
@@ -18,14 +18,16 @@ def test_a_project_is_tested_with_the_backend_for_tests(tmp_path: Path) -> None:
     run_tests("in_tests", "settings_in_tests", tmp_path, "redis://never.invalid:1/0", 13)
 
 
-def test_schedules_are_managed_in_djangos_admin(tmp_path: Path) -> None:
-    run_tests("administering", "settings_admin", tmp_path, f"sqlite:///{tmp_path}/tasks.db", 13)
+@pytest.mark.parametrize("keys", ["", KEYS], ids=["plain", "encrypted"])
+def test_schedules_are_managed_in_djangos_admin(tmp_path: Path, keys: str) -> None:
+    run_tests("administering", "settings_admin", tmp_path, f"sqlite:///{tmp_path}/tasks.db", 14, keys)
 
 
-def run_tests(module: str, settings: str, tmp_path: Path, store: str, count: int) -> None:
+def run_tests(module: str, settings: str, tmp_path: Path, store: str, count: int, keys: str = "") -> None:
     more = {
         "DJANGO_SETTINGS_MODULE": f"tests.contrib.project.{settings}",
         "CASE_STORE": store,
+        "HOLDFAST_KEYS": keys,
         "CASE_DATABASE": f"sqlite://{tmp_path}/django.db",
         "CASE_JOURNAL": str(tmp_path / "journal.txt"),
     }

@@ -11,6 +11,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.test import TestCase
 
+from holdfast import Holdfast
 from holdfast.contrib.django.compat import task_backends
 from holdfast.errors import StoreUnavailable
 from tests.contrib.project.case import Case
@@ -105,6 +106,18 @@ class Administering(TestCase):  # type: ignore[misc]
         self.post("by-code/change/", **self.form(arguments='{"left": 5}'))
         found = self.app.schedules.get("by-code")
         assert (found.timing.cron, found.timing.every_ms, found.timing.jitter_ms) == ("0 3 * * *", None, 5_000)
+
+    def test_a_schedule_of_a_task_that_is_not_here_keeps_its_arguments(self) -> None:
+        native = Holdfast(self.app.url)
+        self.addCleanup(native.close)
+        native.task(name="elsewhere.work")(lambda number: None)
+        native.schedules.put("native", native.task_types["elsewhere.work"].prepare(1), every="1h")
+        page = self.client.get(f"{LIST}native/change/")
+        assert page.context["form"].fields["arguments"].disabled
+        self.post("native/change/", **self.form(arguments='{"left": 9}'))
+        found = native.schedules.get("native")
+        assert (found.call.type, found.timing.cron) == ("elsewhere.work", "0 3 * * *")
+        assert native.schedules.run_now("native").status().args == {"number": 1}
 
     def test_a_schedule_is_paused_resumed_and_run(self) -> None:
         self.put()

@@ -65,7 +65,7 @@ class TaskScheduleAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django has n
 
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
         """All schedules, by their next occurrence."""
-        if not self.has_view_or_change_permission(request):
+        if not self.has_view_permission(request):
             raise PermissionDenied
         backend, wanted = _backend(request), request.GET.get("q", "").strip()
         found: list[Schedule] = []
@@ -90,7 +90,7 @@ class TaskScheduleAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django has n
         """The form of a schedule, which cannot be changed with the permission to view only."""
         del form_url
         can_change = self.has_change_permission(request)
-        if not (can_change if request.method == "POST" else self.has_view_or_change_permission(request)):
+        if not (can_change if request.method == "POST" else self.has_view_permission(request)):
             raise PermissionDenied
         backend = _backend(request)
         try:

@@ -85,7 +85,9 @@ class ScheduleForm(forms.Form):  # type: ignore[misc]  # Django has no types
         given = super().clean()
         if self._schedule is None or {"cron", "every", "timezone"}.intersection(self.changed_data):
             self._check_timing(given)
-        if "task" in given and "arguments" in given and (self._schedule is None or "arguments" in self.changed_data):
+        # A JSON field that is disabled counts as changed if a request has another value for it.
+        is_new = "arguments" in self.changed_data and not self.fields["arguments"].disabled
+        if "task" in given and "arguments" in given and (self._schedule is None or is_new):
             self._check_call(given)
         return given
 
