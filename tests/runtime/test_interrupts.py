@@ -6,7 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+<<<<<<< HEAD:tests/runtime/test_interrupts.py
 from tests.runtime.test_forks import url
+=======
+import pytest
+
+from tests.stores.test_fork import url
+>>>>>>> 0e4044b (sqlite: let a signal handler enqueue during the first call):tests/stores/test_signal_handlers.py
 from tests.support import environment
 
 __all__ = ["url"]
@@ -66,3 +72,77 @@ def test_a_signal_handler_enqueues_at_any_line_of_a_call(url: str, tmp_path: Pat
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, url, str(HANG_S)]
     ended = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+#: The same in the first call of a process: one forked process a line, and the modules are imported by then.
+FIRST_CALL = """
+import faulthandler, os, signal, sys
+import holdfast
+from holdfast import Holdfast
+import holdfast.stores.sqlite.store, uvloop  # noqa
+
+PLACES = tuple(f"{holdfast.__path__[0]}/{place}" for place in sys.argv[4:])
+HANG_S, number, step = map(int, sys.argv[1:4])
+
+def first_call(line, left):
+    app = Holdfast("sqlite:///first.db")
+
+    @app.task(name="noop")
+    def noop() -> None: ...
+
+    ids = []
+    signal.signal(signal.SIGUSR1, lambda *_: ids.append(noop.enqueue().task_id))
+
+    def interrupt(frame, event, argument):
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(PLACES):
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGUSR1)
+        return interrupt
+
+    sys.settrace(interrupt)
+    ids.append(noop.enqueue().task_id)
+    sys.settrace(None)
+    if left > 0:
+        return 3
+    assert len(set(ids)) == 2 and None not in app.status_many(ids), line
+    return 0
+
+while True:
+    pid = 0 if step == 0 else os.fork()
+    if not pid:
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        try:
+            os._exit(first_call(number, number))
+        finally:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code == 3:
+        break
+    assert code == 0, (number, code)
+    number += step
+assert number > 30, number
+"""
+
+
+def first_call(script: str, folder: Path, number: int, step: int, *places: str) -> tuple[int, str]:
+    command = [sys.executable, "-W", "ignore", "-c", script, str(HANG_S), str(number), str(step), *places]
+    ended = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_a_signal_handler_enqueues_at_any_line_that_starts_the_threads_of_a_process(step: int, tmp_path: Path) -> None:
+    places = ("stores/sqlite/call_thread.py", "producer/portal.py", "runtime")
+    assert first_call(FIRST_CALL, tmp_path, 1, step, *places) == (0, "")
+
+
+@pytest.mark.parametrize("number", [5, 20, 40, 60, 90, 120, 150])
+def test_a_signal_handler_enqueues_while_the_first_call_imports_modules(number: int, tmp_path: Path) -> None:
+    script = FIRST_CALL.replace("import holdfast.stores.sqlite.store, uvloop  # noqa", "")
+    assert first_call(script, tmp_path, number, 0, "") == (0, "")

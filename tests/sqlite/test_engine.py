@@ -185,13 +185,14 @@ def test_a_signal_handler_may_call_while_the_thread_is_started(tmp_path: Path) -
 
     async def scenario() -> None:
         engine = Engine(str(tmp_path / "tasks.db"), SystemClock())
-        assert engine._writer._started.acquire(blocking=False)  # as if interrupted while it started the thread
         call = asyncio.ensure_future(engine.write(lambda _: 1))
         await asyncio.sleep(0)
-        engine._writer._started.release()
+        engine._writer._started = False  # as if interrupted while it started the thread
         engine._writer._start_once()
         assert await asyncio.wait_for(call, 10) == 1
+        assert await asyncio.wait_for(engine.write(lambda _: 2), 10) == 2
         await engine.close()
+        assert engine._writer._gone
 
     before = set(threading.enumerate())  # other tests of this process may have left theirs
     asyncio.run(scenario())

@@ -16,6 +16,7 @@ from holdfast.core.task import State, Task
 from holdfast.errors import HoldfastError, ResultTimeout, UsageError
 from holdfast.runtime.forks import process
 from holdfast.runtime.interrupts import shielded
+from holdfast.runtime.threads import imported, start_thread
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -105,19 +106,19 @@ class _LoopThread:
     """An event loop that runs in a daemon thread until it is stopped."""
 
     def __init__(self) -> None:
-        import asyncio
-
-        from holdfast.runtime.loops import fastest_loop
-
+        asyncio, loops = imported("asyncio"), imported("holdfast.runtime.loops")
         # A loop factory keeps the runner from making this the current loop of the thread that starts it.
-        self._runner = asyncio.Runner(loop_factory=fastest_loop())
+        self._runner = asyncio.Runner(loop_factory=loops.fastest_loop())
         self._loop = self._runner.get_loop()
         self._stopping = asyncio.Event()
         #: Reentrant: a signal handler may enqueue while its thread does.
         self._lock = threading.RLock()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="holdfast-portal", daemon=True)
-        self._thread.start()
+        self._thread: int | None = None
+        #: Held until the thread has ended.
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        start_thread(self._serve, "holdfast-portal")
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts the coroutine in the loop."""
@@ -138,15 +139,20 @@ class _LoopThread:
 
     def join(self) -> None:
         """Waits until the thread has ended, for some seconds at most."""
-        self._thread.join(_JOIN_SECONDS)
+        if self._ended.acquire(timeout=_JOIN_SECONDS):
+            self._ended.release()
 
     def is_current(self) -> bool:
         """Whether the caller runs in this thread."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread
 
     def _serve(self) -> None:
-        with self._runner:
-            self._runner.run(self._until_stopped())
+        self._thread = threading.get_ident()
+        try:
+            with self._runner:
+                self._runner.run(self._until_stopped())
+        finally:
+            self._ended.release()
 
     async def _until_stopped(self) -> None:
         await self._stopping.wait()

@@ -6,6 +6,8 @@ import asyncio
 import sys
 from collections.abc import Callable
 
+from holdfast.runtime.threads import imported
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
@@ -17,7 +19,7 @@ def plain_loop() -> LoopFactory:
 def fastest_loop() -> LoopFactory:
     """Makes uvloop's event loops if it is installed, plain ones otherwise."""
     try:
-        import uvloop
+        uvloop = imported("uvloop")
     except ImportError:
         return plain_loop()
     factory: LoopFactory = uvloop.new_event_loop

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, unquote_plus, urlsplit
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import BadUrl
+from holdfast.runtime.threads import imported
 from holdfast.stores.urls import hidden
 
 if TYPE_CHECKING:
@@ -119,22 +120,20 @@ def _full_path(path: str, url: str) -> str:
 def _open_one(url: str, clock: Clock | None) -> Store:
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
-        from holdfast.stores.sqlite.store import SqliteStore
-
-        return SqliteStore(sqlite_path(url), url=redacted(url), clock=clock or SystemClock())
+        options = {"url": redacted(url), "clock": clock or SystemClock()}
+        return _opened("holdfast.stores.sqlite.store", "SqliteStore", sqlite_path(url), **options)
     if scheme in _REDIS:
-        from holdfast.stores.redis import open_redis
-
-        return open_redis(url, clock or SystemClock())
+        return _opened("holdfast.stores.redis", "open_redis", url, clock or SystemClock())
     if scheme in _POSTGRES:
-        from holdfast.stores.postgres.urls import open_postgres
-
-        return open_postgres(url, clock or SystemClock())
+        return _opened("holdfast.stores.postgres.urls", "open_postgres", url, clock or SystemClock())
     if scheme in _REMOTE:
-        from holdfast.stores.remote.store import open_remote
-
-        return open_remote(url)
+        return _opened("holdfast.stores.remote.store", "open_remote", url)
     raise BadUrl(f"{redacted(url)!r} is not a store URL; {_FORMS}")
+
+
+def _opened(module: str, function: str, *args: Any, **options: Any) -> Store:
+    store: Store = getattr(imported(module), function)(*args, **options)
+    return store
 
 
 def sqlite_path(url: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast.errors import StoreUnavailable
 from holdfast.runtime.forks import free, note_acquired
+from holdfast.runtime.threads import start_thread
 from holdfast.stores.sqlite.ballast import Use
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -129,10 +130,11 @@ class CallThread(Turns):
         """Without a thread, and without the calls that one of the parent process is to answer."""
         super().start_anew()
         self._calls: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
-        #: Held while the thread is started, and never waited for: a signal handler may come in between.
-        self._started = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._ended = False
+        #: Whether a thread was started. A signal handler that comes in between starts another one, which ends at once:
+        #: the first that has `_serving` serves.
+        self._started = False
+        self._serving = threading.Lock()
+        self._ended = self._gone = False
 
     async def call(self, call: AsyncCall) -> Any:
         """The answer to a call, once its group has been run."""
@@ -162,20 +164,22 @@ class CallThread(Turns):
         self._closed = True
         self._calls.put(None)
         # Not to_thread(join): that would start a thread, which a program that is about to exit may not do.
-        while self._thread is not None and self._thread.is_alive():  # noqa: ASYNC110
+        while self._started and not self._gone:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     def _start_once(self) -> None:
-        if self._thread is None and self._started.acquire(blocking=False):
-            try:
-                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
-            except BaseException:
-                self._started.release()  # The next call tries again.
-                raise
+        if not self._started:
+            start_thread(self._serve, self._name)
+            self._started = True
 
     def _serve(self) -> None:
+        if self._serving.acquire(blocking=False):
+            try:
+                self._serve_to_the_end()
+            finally:
+                self._gone = True
+
+    def _serve_to_the_end(self) -> None:
         more = True
         while more and (first := self._calls.get()) is not None:
             with self.turn():
