@@ -6,13 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-<<<<<<< HEAD:tests/runtime/test_interrupts.py
-from tests.runtime.test_forks import url
-=======
 import pytest
 
-from tests.stores.test_fork import url
->>>>>>> 0e4044b (sqlite: let a signal handler enqueue during the first call):tests/stores/test_signal_handlers.py
+from tests.runtime.test_forks import url
 from tests.support import environment
 
 __all__ = ["url"]
