@@ -49,6 +49,8 @@ class ArgumentCodec:
         #: Reads arguments that are stored in another form than this one; None for those that it does not know.
         self.other_form: Callable[[bytes], tuple[tuple[Any, ...], dict[str, Any]] | None] = _no_other_form
         returned = _without_outcomes(self._hints.get("return", Any))
+        #: Whether nothing says what it returns, so that a set arrives as a list; a worker warns once, and clears it.
+        self.may_change_results = returned is Any
         self.decode_result = result_decoder(Any if unusable(returned) else returned, self._what)
 
     # -- arguments ------------------------------------------------------------------------------------------

@@ -47,6 +47,35 @@ def test_a_result_is_acked() -> None:
     assert (change.event, plain(change)) == (Event.ACK, b'{"size":3}')
 
 
+def returns_set() -> set[int]:
+    return {1}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            {1},
+            "returned a set, which arrives as a list: annotate what it returns (`-> set`), or return a value of JSON",
+        ),
+        ((1, 2), "returned a tuple, which arrives as a list: "),
+        (frozenset({1}), "returned a frozenset, which arrives as a list: "),
+        (b"abc", "returned a bytes, which arrives as base64 text: "),
+        ([1], ""),
+    ],
+)
+def test_a_result_that_changes_its_type_is_warned_of_once(
+    value: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = run_of(lambda: value), run_of(lambda: value)
+    second.type = first.type
+    for run in (first, second):
+        assert settled(run).event is Event.ACK
+    assert [said in message for message in caplog.messages] == [True] * bool(said)
+    settled(run_of(returns_set))
+    assert len(caplog.messages) == bool(said)
+
+
 @pytest.mark.parametrize("how", ["returned", "raised"])
 def test_snooze_and_cancel_may_be_returned_or_raised(how: str) -> None:
     for said, event in [(Snooze("2s"), Event.SNOOZE), (Cancel("why"), Event.STOP)]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from holdfast.runtime.interrupts import shielded
 from holdfast.security.crypto import needs_key
 from holdfast.stores.contract import Store
 from holdfast.worker.child.interrupt import Interruption
+
+_log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 
@@ -364,7 +367,24 @@ def opened_arguments(run: Run) -> bytes:
     return payload
 
 
+#: Types of results that JSON does not have, and what they arrive as without a return annotation.
+_CHANGED: Final[dict[type, str]] = {set: "a list", frozenset: "a list", tuple: "a list", bytes: "base64 text"}
+
+
+def _warn_of_change(task_type: TaskType[..., Any], value: Any) -> None:
+    """Once for each type in each process, as one line is enough to find the function."""
+    task_type.codec.may_change_results = False
+    kind = type(value).__name__
+    with shielded():
+        _log.warning(
+            "%s returned a %s, which arrives as %s: annotate what it returns (`-> %s`), or return a value of JSON",
+            *(task_type.name, kind, _CHANGED[type(value)], kind),
+        )
+
+
 def encoded_result(run: Run, value: Any) -> bytes:
     """What a function has returned, as the store keeps it; None is encrypted as any other result is."""
+    if type(value) in _CHANGED and run.type.codec.may_change_results:
+        _warn_of_change(run.type, value)
     result = _NULL if value is None else run.type.codec.encode_result(value)
     return result if run.type.crypto is None else run.type.crypto.result(run.task, result)
