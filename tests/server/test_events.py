@@ -26,9 +26,9 @@ from tests.support import eventually
 class Stream:
     """The events of one listener."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, token: str = "") -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        self._connection.request("GET", "/v1/events")
+        self._connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}"} if token else {})
         self.response = self._connection.getresponse()
         self._events = self._read()
 

@@ -18,7 +18,8 @@ from holdfast.core.task import State
 from holdfast.errors import BadUrl, StoreUnavailable
 from holdfast.maintenance.balance import Balance
 from holdfast.stores import documents
-from holdfast.stores.contract import DocumentPage, Store
+from holdfast.stores.capabilities import NO_CAPABILITIES, in_part
+from holdfast.stores.contract import DocumentPage, Page, Query, Store
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
 from holdfast.stores.sharded.store import ShardedStore
@@ -226,3 +227,88 @@ def test_a_worker_stops_soon_after_its_grace(servers: Servers, away: int) -> Non
             assert worker.stop(timeout=30) == 0
             healthy = [handle for n, handle in enumerate(handles) if n != away]
             assert {handle.status().state for handle in healthy} == {State.READY}
+
+
+def test_a_view_in_part_answers_whole_or_not_at_all_where_its_answer_may_be_a_step_of_a_decision(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        harness = ShardedSqliteHarness(tmp_path)
+        plain = Kit(harness, await harness.open())
+        await plain.begin()
+        for queue in QUEUES:
+            await plain.enqueue(queue=queue)
+        parts: list[Store] = list(await plain.store.partitions())
+        parts[1] = away = FaultyStore(parts[1], Faults(lost_calls=1.0))
+        away.strike(False)
+        sharded = ShardedStore(parts)
+        await documents.partition_map(sharded)
+        away.strike(True)
+        view, left_out = in_part(sharded)
+        assert view.capabilities == NO_CAPABILITIES
+        assert {counts.queue for counts in await view.counts()} == {"a", "b"}
+        assert {task.queue for task in (await view.find(Query())).tasks} == {"a", "b"}
+        assert (await view.documents(documents.SCHEDULE)).documents == []
+        assert left_out.keys() == {1}
+        for call in (
+            view.expired,
+            lambda: view.documents(documents.SCHEDULE, due_within_ms=1_000),
+            lambda: view.documents(documents.SCHEDULE, names=["nightly"]),
+            lambda: view.enqueue([plain.new_task(queue="g")]),
+            lambda: view.reserve(plain.request(1, queues=["g"])),
+            sharded.counts,
+            lambda: sharded.find(Query()),
+        ):
+            with pytest.raises(StoreUnavailable):
+                await call()
+        await plain.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_that_is_only_slow_is_waited_for(tmp_path: Path) -> None:
+    class Slow(PassingStore):
+        async def find(self, query: Query) -> Page:
+            await asyncio.sleep(1.5)  # longer than a partition that answers nothing is waited for
+            return await super().find(query)
+
+    async def scenario() -> None:
+        harness = ShardedSqliteHarness(tmp_path)
+        plain = Kit(harness, await harness.open())
+        await plain.begin()
+        for queue in QUEUES:
+            await plain.enqueue(queue=queue)
+        parts: list[Store] = list(await plain.store.partitions())
+        parts[1] = Slow(parts[1])
+        view, left_out = in_part(ShardedStore(parts))
+        assert len((await view.find(Query())).tasks) == 3
+        assert left_out == {}
+        await plain.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_cursor_takes_in_a_partition_that_is_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        harness = ShardedSqliteHarness(tmp_path)
+        plain = Kit(harness, await harness.open())
+        await plain.begin()
+        for queue in QUEUES:
+            await plain.enqueue(2, queue=queue)
+        parts: list[Store] = list(await plain.store.partitions())
+        parts[1] = away = FaultyStore(parts[1], Faults(lost_calls=1.0))
+        away.strike(False)
+        sharded = ShardedStore(parts)
+        await documents.partition_map(sharded)
+        away.strike(True)
+        view, left_out = in_part(sharded, until_deadline=True)
+        first = await view.find(Query(limit=1))
+        assert left_out.keys() == {1}
+        away.strike(False)
+        view, left_out = in_part(sharded, until_deadline=True)
+        rest = await view.find(Query(cursor=first.cursor))
+        assert sorted(task.queue for task in [*first.tasks, *rest.tasks]) == ["a", "a", "b", "b", "g", "g"]
+        assert (rest.cursor, left_out) == (None, {})
+        await plain.close()
+
+    asyncio.run(scenario())

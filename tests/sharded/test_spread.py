@@ -446,4 +446,4 @@ def test_the_places_of_made_up_queues_do_not_fill_the_memory(tmp_path: Path) -> 
     router = Router([open_store(f"sqlite:///{tmp_path}/{n}.db") for n in range(2)])
     for number in range(3 * MOST_QUEUES):
         router.place(f"made-up-{number}", None)
-    assert len(router._candidates) <= MOST_QUEUES
+    assert len(router._known.candidates) <= MOST_QUEUES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -14,17 +14,21 @@ from holdfast.core.durations import format_ms
 from holdfast.core.priority import rank
 from holdfast.core.task import FINAL_STATES, State, Task, read_progress
 from holdfast.errors import HoldfastError, ResultTimeout
-from holdfast.stores.contract import Query, QueueCounts, Store, WorkerRecord
+from holdfast.stores import documents
+from holdfast.stores.capabilities import in_part
+from holdfast.stores.contract import LIST_OF_WORKERS, Query, QueueCounts, Store, WorkerRecord
 
 #: Up to this many ready tasks in a queue it is counted how many of them stand in front.
 _LOOK_AHEAD = 10_000
 #: How long a caller whose time is over waits at most for the reason.
 _EXPLAIN_SECONDS = 2.0
+#: States in which a task waits for its turn, so that workers and other tasks matter.
+_WAITING = frozenset({State.SCHEDULED, State.RETRY_PENDING, State.READY})
 #: Tasks may be large: at most this many are in memory at once.
 _PAGE = 100
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer: a word for programs, a sentence for people."""
 
     task_id: str
@@ -34,6 +38,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     #: has ended: timed_out, worker_lost, expired, or else the final state's name.
     cause: str
     text: str
+    #: Partitions that did not answer, of those that would have had something to say.
+    left_out: tuple[int, ...] = ()
 
 
 class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +53,13 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int | None = None
     #: If all slots are busy: the task of the queue that has been running for longest.
     longest_run: Task | None = None
+    #: Partitions that did not answer, of those that have the list of workers or tasks of the queue.
+    left_out: frozenset[int] = frozenset()
+
+    @property
+    def knows_workers(self) -> bool:
+        """Whether `workers` is the list of workers: its partition may be away."""
+        return LIST_OF_WORKERS not in self.left_out
 
     @property
     def ready(self) -> int:
@@ -60,15 +73,22 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def why(store: Store, task_id: str, clock: Clock | None = None) -> Explanation:
-    """Explains the task's state; `UnknownTask` if there is no such task."""
+    """Explains the task's state; `UnknownTask` if there is no such task.
+
+    Of the partitions, the task's own must answer; others that do not are left out, and named.
+    """
     task = await one_task(store, task_id)
     snapshot = await _snapshot(store, task, clock)
-    if task.state is State.READY and snapshot.ready <= _LOOK_AHEAD:
-        snapshot = msgspec.structs.replace(snapshot, ahead=await _ahead(store, task, snapshot))
+    if task.state is State.READY and snapshot.ready <= _LOOK_AHEAD and snapshot.knows_workers:
+        seen = in_part(store).store
+        snapshot = msgspec.structs.replace(snapshot, ahead=await _ahead(seen, task, snapshot))
         if _is_full(task, snapshot):
-            snapshot = msgspec.structs.replace(snapshot, longest_run=await _longest_run(store, task.queue))
+            snapshot = msgspec.structs.replace(snapshot, longest_run=await _longest_run(seen, task.queue))
     cause, text = _EXPLAIN[task.state](task, snapshot)
-    return Explanation(task_id=task_id, state=task.state, cause=cause, text=text)
+    left_out = tuple(sorted(snapshot.left_out)) if task.state in _WAITING else ()
+    return Explanation(
+        task_id=task_id, state=task.state, cause=cause, text=f"{text}{_without(left_out)}", left_out=left_out
+    )
 
 
 async def hindrance(store: Store, task: Task) -> str:
@@ -107,11 +127,30 @@ def _still(state: State, url: str) -> str:
 
 
 async def _snapshot(store: Store, task: Task, clock: Clock | None = None) -> TaskSnapshot:
+    view = in_part(store)
+    workers = [worker for worker in await view.store.workers() if worker.alive and worker.status == "running"]
+    counts = await _counts(view.store, task.queue)
     return TaskSnapshot(
         now_ms=(clock or SystemClock()).now_ms(),
-        workers=[worker for worker in await store.workers() if worker.alive and worker.status == "running"],
-        queue=await _counts(store, task.queue),
+        workers=workers,
+        queue=counts,
+        left_out=await _concerned(store, task.queue, view.left_out) if view.left_out else frozenset(),
     )
+
+
+async def _concerned(store: Store, queue: str, left_out: Iterable[int]) -> frozenset[int]:
+    """Those of the partitions that have the list of workers, or tasks of the queue."""
+    known = await documents.partition_map(store)
+    return frozenset(left_out) & {LIST_OF_WORKERS, *known.reach(queue)}
+
+
+def _without(left_out: Sequence[int]) -> str:
+    """Names what is not in the explanation."""
+    if not left_out:
+        return ""
+    if len(left_out) == 1:
+        return f" Partition {left_out[0]} does not answer and is left out."
+    return f" Partitions {', '.join(map(str, left_out))} do not answer and are left out."
 
 
 async def _counts(store: Store, queue: str) -> QueueCounts:
@@ -176,6 +215,10 @@ def _ready(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
 
 def _standing_in_line(task: Task, snapshot: TaskSnapshot) -> tuple[str, str]:
     waited = f"It has been ready for {about_ms(snapshot.now_ms - task.run_at_ms)}"
+    if not snapshot.knows_workers:
+        cause = "next" if snapshot.ready == 1 else "behind_others"
+        line = several(snapshot.ready, "ready task")
+        return cause, f"{waited}, one of {line} in queue {task.queue}; whether a worker serves it is not known."
     where = f"in queue {task.queue}, served by {_capacity(task, snapshot)}.{_longest(snapshot)}"
     if snapshot.ahead is None:
         return "behind_others", f"{waited}, one of {several(snapshot.ready, 'ready task')} {where}"
@@ -218,6 +261,8 @@ def _hindrance(task: Task, snapshot: TaskSnapshot) -> tuple[str, str] | None:
     """What keeps any worker from taking it, None if nothing does."""
     if snapshot.queue.paused:
         return "queue_paused", f"Queue {task.queue} is paused; `holdfast queues resume {task.queue}` lets it go on."
+    if not snapshot.knows_workers:
+        return None
     if not snapshot.workers:
         return "no_worker_for_queue", f"No worker is running for queue {task.queue}."
     if not snapshot.serving:
@@ -240,6 +285,8 @@ def _prospects(task: Task, snapshot: TaskSnapshot) -> str:
 
 def _late(late_ms: int, snapshot: TaskSnapshot) -> tuple[str, str]:
     nobody = f"no worker is running for queue {snapshot.queue.queue}"
+    if not snapshot.knows_workers:
+        nobody = "whether a worker is running is not known"
     whose = "a worker will move it to its queue in a moment" if snapshot.workers else nobody
     return "waits_for_maintenance", f"It has been due for {about_ms(late_ms)}; {whose}."
 

@@ -91,21 +91,22 @@ def with_store(
     `advice` then says what to do. `in_part` is for what makes sense without some of the partitions: those that do not
     answer are named, and the exit code is 1.
     """
+    from holdfast.stores.capabilities import PartialView
+    from holdfast.stores.capabilities import in_part as view_in_part
     from holdfast.stores.open import open_store
-    from holdfast.stores.sharded.store import ShardedStore
 
     if must_exist:
         _refuse_missing(url, advice)
 
     async def run() -> _Answer:
         store = open_store(url)
-        away = store.leave_out_what_is_away() if in_part and isinstance(store, ShardedStore) else {}
+        view = view_in_part(store, until_deadline=True) if in_part else PartialView(store, {})
         try:
-            return await action(store)
+            return await action(view.store)
         finally:
             await store.close()
-            if away:
-                _warn_of(away)
+            if view.left_out:
+                _warn_of(view.left_out)
 
     with asyncio.Runner(loop_factory=plain_loop()) as runner:
         return runner.run(run())

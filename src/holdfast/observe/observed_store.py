@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from copy import copy
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from holdfast.observe.metrics import (
     Clocked,
     Tally,
 )
+from holdfast.stores.capabilities import PartialView, in_part
 from holdfast.stores.contract import MAINTENANCE, DocumentResult, DocumentWrite, Leadership, Reserve, Reserved, Store
 from holdfast.stores.decorate import PassingStore
 
@@ -70,7 +72,9 @@ class ObservedStore(PassingStore):
         self._enqueued: dict[tuple[str, str], Cell] = {}
         self._partitions: list[ObservedStore] = []
         if inner.capabilities.enqueue_now is not None:
-            self.capabilities = replace(inner.capabilities, enqueue_now=self._enqueue_now)
+            self.capabilities = replace(self.capabilities, enqueue_now=self._enqueue_now)
+        if inner.capabilities.in_part is not None:
+            self.capabilities = replace(self.capabilities, in_part=self._in_part)
 
     async def _pass(self, method: str, call: Coroutine[Any, Any, Answer]) -> Answer:
         sent_at_ns = monotonic_ns()
@@ -107,6 +111,13 @@ class ObservedStore(PassingStore):
             return None
         self._note_time("enqueue", sent_at_ns)
         return self._count_enqueued(tasks, answers)
+
+    def _in_part(self, *, until_deadline: bool = False) -> PartialView:
+        """A view whose calls are observed too."""
+        inner = in_part(self.inner, until_deadline=until_deadline)
+        view = copy(self)
+        view.inner, view.capabilities = inner.store, inner.store.capabilities
+        return PartialView(view, inner.left_out)
 
     async def put(self, write: DocumentWrite) -> DocumentResult:
         """Passed on, and the tasks sent with it counted."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.admin.inspect import queue_table, worker_table
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.server.auth import Caller
-from holdfast.stores.contract import QueueCounts, Store, WorkerRecord
+from holdfast.stores import documents
+from holdfast.stores.capabilities import PartialView, in_part
+from holdfast.stores.contract import LIST_OF_WORKERS, QueueCounts, Store, WorkerRecord
 from holdfast.stores.decorate import PassingStore
 
 T = TypeVar("T")
@@ -30,6 +33,8 @@ _QUIET_SECONDS: Final = 15.0
 _MAX_BEHIND: Final = 16
 _encode = msgspec.json.Encoder().encode
 _Rows = dict[str, Any]
+#: What was found, and the partitions that were left out.
+_Part: TypeAlias = tuple[list[T], Mapping[int, StoreUnavailable]]
 
 
 # -- shared reads --------------------------------------------------------------------------------------------------
@@ -109,12 +114,15 @@ def _told(read: asyncio.Task[object]) -> None:
 
 
 class SharedReads(PassingStore):
-    """A store whose counts and workers are read once for all callers."""
+    """A store whose counts and workers are read once for all callers, whole or in part."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
+        self.capabilities = replace(self.capabilities, in_part=self._in_part)
         self._counts = SharedRead(super().counts)
         self._workers = SharedRead(super().workers)
+        self._counts_in_part = SharedRead(lambda: _with_left_out(in_part(inner), lambda view: view.counts()))
+        self._workers_in_part = SharedRead(lambda: _with_left_out(in_part(inner), lambda view: view.workers()))
 
     async def counts(self) -> list[QueueCounts]:
         """Depths of all queues."""
@@ -126,8 +134,42 @@ class SharedReads(PassingStore):
 
     async def end(self) -> None:
         """Ends the reads under way; the store itself stays open."""
-        await self._counts.close()
-        await self._workers.close()
+        for read in (self._counts, self._workers, self._counts_in_part, self._workers_in_part):
+            await read.close()
+
+    def _in_part(self, *, until_deadline: bool = False) -> PartialView:
+        """A view with shared reads; each tells all its callers what it has left out."""
+        inner = in_part(self.inner, until_deadline=until_deadline)
+        return PartialView(_ViewOfReads(inner, self._counts_in_part, self._workers_in_part), inner.left_out)
+
+
+class _ViewOfReads(PassingStore):
+    """A view whose counts and workers are those of all callers."""
+
+    def __init__(
+        self, view: PartialView, counts: SharedRead[_Part[QueueCounts]], workers: SharedRead[_Part[WorkerRecord]]
+    ) -> None:
+        super().__init__(view.store)
+        self._left_out = view.left_out
+        self._counts = counts
+        self._workers = workers
+
+    async def counts(self) -> list[QueueCounts]:
+        """Depths of the queues in the partitions that answer."""
+        return self._noted(await self._counts.get())
+
+    async def workers(self) -> list[WorkerRecord]:
+        """Workers heard of, none if the partition with their list is away."""
+        return self._noted(await self._workers.get())
+
+    def _noted(self, part: _Part[T]) -> list[T]:
+        found, left_out = part
+        self._left_out.update(left_out)
+        return found
+
+
+async def _with_left_out(view: PartialView, read: Callable[[Store], Awaitable[list[T]]]) -> _Part[T]:
+    return await read(view.store), view.left_out
 
 
 # -- events --------------------------------------------------------------------------------------------------------
@@ -141,6 +183,8 @@ class Feed:
         self._read_seconds = read_seconds
         self._queues: _Rows = {}
         self._workers: _Rows = {}
+        #: Partitions that were away at the last read; what they have is as it was before.
+        self._left_out: list[int] = []
         self._listeners: set[asyncio.Queue[bytes]] = set()
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
@@ -213,15 +257,34 @@ class Feed:
             self._reading = None
 
     async def _read(self) -> None:
-        queues = {row.queue: row for row in await queue_table(self._store)}
+        view = in_part(self._store)
+        queues = {row.queue: row for row in await queue_table(view.store)}
         # Without their types, which may be thousands.
-        found = (msgspec.structs.replace(worker, types=()) for worker in await worker_table(self._store))
+        found = (replace(worker, types=()) for worker in await worker_table(view.store))
         workers = {worker.worker_id: worker for worker in found}
-        news = _changes("queues", self._queues, queues) + _changes("workers", self._workers, workers, _without_time)
+        left_out = sorted(view.left_out)
+        if left_out:
+            queues = await self._with_last_rows(queues, left_out)
+        if LIST_OF_WORKERS in left_out:
+            workers = self._workers
+        is_news, self._left_out = left_out != self._left_out, left_out
+        news = self._changes("queues", self._queues, queues, _as_it_is, is_news)
+        news += self._changes("workers", self._workers, workers, _without_time, is_news)
         self._queues, self._workers = queues, workers
         if news:
             for events in self._listeners:
                 self._tell(events, news)
+
+    async def _with_last_rows(self, queues: _Rows, left_out: Collection[int]) -> _Rows:
+        """The queues; what is not known of them while partitions are away is as it was before."""
+        reach = (await documents.partition_map(self._store)).reach
+        rows = {queue: row for queue, row in queues.items() if not set(left_out).intersection(reach(queue))}
+        for queue, last in self._queues.items():
+            if queue in rows and LIST_OF_WORKERS in left_out:
+                rows[queue] = replace(rows[queue], workers=last.workers)
+            elif queue not in rows and set(left_out).intersection(reach(queue)):
+                rows[queue] = last
+        return rows
 
     def _tell(self, events: asyncio.Queue[bytes], news: bytes) -> None:
         if events.full():
@@ -231,22 +294,24 @@ class Feed:
         events.put_nowait(news)
 
     def _everything(self) -> bytes:
-        return _event("queues", list(self._queues.values()), [], complete=True) + _event(
-            "workers", list(self._workers.values()), [], complete=True
-        )
+        queues, workers = list(self._queues.values()), list(self._workers.values())
+        return self._event("queues", queues, [], complete=True) + self._event("workers", workers, [], complete=True)
+
+    def _changes(self, name: str, before: _Rows, after: _Rows, of: Callable[[Any], Any], is_news: bool) -> bytes:
+        changed = [row for key, row in after.items() if key not in before or of(before[key]) != of(row)]
+        gone = [key for key in before if key not in after]
+        return self._event(name, changed, gone) if changed or gone or is_news else b""
+
+    def _event(self, name: str, rows: Sequence[Any], gone: Sequence[str], *, complete: bool = False) -> bytes:
+        left_out = {"left_out": self._left_out} if self._left_out else {}
+        data = _encode({"complete": complete, name: rows, "gone": gone, **left_out})
+        return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-def _changes(name: str, before: _Rows, after: _Rows, of: Callable[[Any], Any] = lambda row: row) -> bytes:
-    changed = [row for key, row in after.items() if key not in before or of(before[key]) != of(row)]
-    gone = [key for key in before if key not in after]
-    return _event(name, changed, gone) if changed or gone else b""
-
-
-def _event(name: str, rows: Sequence[Any], gone: Sequence[str], *, complete: bool = False) -> bytes:
-    data = _encode({"complete": complete, name: rows, "gone": gone})
-    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+def _as_it_is(row: Any) -> Any:
+    return row
 
 
 def _without_time(worker: Any) -> Any:
     """A heartbeat alone is no news."""
-    return msgspec.structs.replace(worker, seen_at_ms=0)
+    return replace(worker, seen_at_ms=0)

@@ -15,7 +15,8 @@ from holdfast.core.task import Claimed, Enqueued, Hold, Task
 from holdfast.server.auth import Denied, Scope
 from holdfast.server.checks import is_task_id
 from holdfast.server.routing import Call
-from holdfast.stores.contract import QueueCounts, WorkerRecord
+from holdfast.stores.capabilities import PartialView, in_part
+from holdfast.stores.contract import QueueCounts, Store, WorkerRecord
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.remote import problems
 
@@ -42,10 +43,15 @@ class VisibleSubset(Generic[Item]):
 class VisibleStore(PassingStore):
     """A store reduced to what is visible to the caller: its queues, and their workers."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, store: Store | None = None) -> None:
         server = call.server
-        super().__init__(server.reads if call.store is server.store else call.store)
+        super().__init__(store or (server.reads if call.store is server.store else call.store))
+        self.capabilities = replace(self.capabilities, in_part=self._in_part)
         self._call = call
+
+    def _in_part(self, *, until_deadline: bool = False) -> PartialView:
+        view = in_part(self.inner, until_deadline=until_deadline)
+        return PartialView(VisibleStore(self._call, view.store), view.left_out)
 
     async def counts(self) -> list[QueueCounts]:
         """Depths of their queues."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import UNSET, UnsetType, field
@@ -29,6 +29,18 @@ class Identity(View, frozen=True, kw_only=True):
     partitions: int
 
 
+class PartView(View, frozen=True, kw_only=True):
+    """An answer that can do without partitions that are away."""
+
+    #: The numbers of the partitions that did not answer, and of which nothing is in here; absent if all did.
+    left_out: list[int] | UnsetType = UNSET
+
+
+def numbers(left_out: Iterable[int]) -> list[int] | UnsetType:
+    """The partitions that were left out, in order; nothing if none was."""
+    return sorted(left_out) or UNSET
+
+
 # -- tasks -------------------------------------------------------------------------------------------------------
 
 
@@ -51,7 +63,7 @@ class RecordedTasks(View, frozen=True, kw_only=True):
     tasks: list[RecordedOrNot]
 
 
-class TaskPage(View, frozen=True, kw_only=True):
+class TaskPage(PartView, frozen=True, kw_only=True):
     """Tasks, newest first, and the cursor of the next page if there is one."""
 
     tasks: list[TaskView]
@@ -152,7 +164,7 @@ class ExtendedView(View, frozen=True, kw_only=True):
 # -- operators ---------------------------------------------------------------------------------------------------
 
 
-class BulkView(View, frozen=True, kw_only=True):
+class BulkView(PartView, frozen=True, kw_only=True):
     """How many were meant and how many were changed; each of them, if they were named."""
 
     matched: int
@@ -172,7 +184,7 @@ class ErrorGroupView(View, frozen=True, kw_only=True):
     newest_at_ms: int | None
 
 
-class ErrorGroupsView(View, frozen=True, kw_only=True):
+class ErrorGroupsView(PartView, frozen=True, kw_only=True):
     """Dead letters by type and error, the largest group first."""
 
     groups: list[ErrorGroupView]
@@ -180,7 +192,7 @@ class ErrorGroupsView(View, frozen=True, kw_only=True):
     complete: bool
 
 
-class SchedulesView(View, frozen=True, kw_only=True):
+class SchedulesView(PartView, frozen=True, kw_only=True):
     """All schedules, by their next occurrence."""
 
     schedules: list[ScheduleView]
@@ -193,7 +205,7 @@ class OccurrencesView(View, frozen=True, kw_only=True):
     next: list[str]
 
 
-class QueueView(View, frozen=True, kw_only=True):
+class QueueView(PartView, frozen=True, kw_only=True):
     """A queue: its depth in every state, and how many workers serve it."""
 
     queue: str
@@ -205,13 +217,13 @@ class QueueView(View, frozen=True, kw_only=True):
     workers: int
 
 
-class QueuesView(View, frozen=True, kw_only=True):
+class QueuesView(PartView, frozen=True, kw_only=True):
     """All queues by name."""
 
     queues: list[QueueView]
 
 
-class ScaleView(View, frozen=True, kw_only=True):
+class ScaleView(PartView, frozen=True, kw_only=True):
     """What an autoscaler wants to know of a queue."""
 
     queue: str
@@ -225,7 +237,7 @@ class ScaleView(View, frozen=True, kw_only=True):
     desired: int
 
 
-class WorkersView(View, frozen=True, kw_only=True):
+class WorkersView(PartView, frozen=True, kw_only=True):
     """Workers, the living first."""
 
     workers: list[WorkerRecord]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -17,6 +17,7 @@ from holdfast.server.budgets import Share
 from holdfast.server.edge import answer_to, problem_response
 from holdfast.server.server import Server
 from holdfast.stores.remote import problems
+from holdfast.stores.remote.calls import LEFT_OUT
 from holdfast.stores.remote.limits import SMALL_BODY_BYTES
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
@@ -31,7 +32,7 @@ _PART_BYTES: Final = 256 * 1024
 class Call:
     """One authenticated request."""
 
-    __slots__ = ("answer_share", "caller", "request", "rule", "server", "store")
+    __slots__ = ("answer_share", "caller", "left_out", "request", "rule", "server", "store")
 
     def __init__(self, server: Server, request: Request, caller: Caller, rule: Rule) -> None:
         #: Memory for its answer: reserved before a large answer is read from the store.
@@ -41,6 +42,8 @@ class Call:
         self.request = request
         self.caller = caller
         self.rule = rule
+        #: The partitions that the answer leaves out, because the client has asked for what there is.
+        self.left_out: Mapping[int, object] = {}
 
     def path(self, name: str) -> str:
         """A parameter of the path."""
@@ -141,7 +144,10 @@ def endpoint(server: Server, route: Route) -> Callable[[Request], Awaitable[Resp
                 answer = await (
                     route.handler(call) if read is None else route.handler(call, await read(request, share))
                 )
-            return await respond(answer, call.answer_share)
+            response = await respond(answer, call.answer_share)
+            if call.left_out:
+                response.headers[LEFT_OUT] = ",".join(map(str, sorted(call.left_out)))
+            return response
         except BaseException as error:
             if call is not None:
                 call.answer_share.give_back()

@@ -18,10 +18,11 @@ from holdfast.server.enqueue import arguments_of, idempotency_key, kept_as_asked
 from holdfast.server.operator_requests import NextQuery, ScheduleBody
 from holdfast.server.rendering import PAGE_BYTES, shown_schedule
 from holdfast.server.requests import Nothing
-from holdfast.server.responses import OccurrencesView, Recorded, SchedulesView
+from holdfast.server.responses import OccurrencesView, Recorded, SchedulesView, numbers
 from holdfast.server.routing import Call, Created, Routes
 from holdfast.server.server import ServerSettings
 from holdfast.stores import documents
+from holdfast.stores.capabilities import in_part
 
 routes = Routes("schedules")
 
@@ -35,8 +36,10 @@ _KEY_MS = 86_400_000
 async def list_schedules(call: Call) -> SchedulesView:
     """All schedules, by their next occurrence."""
     await call.answer_share.wait(PAGE_BYTES)
-    found = await actions.listed(call.server.store)
-    return SchedulesView(schedules=[shown_schedule(each, call.caller) for each in found])
+    view = in_part(call.server.store)
+    found = await actions.listed(view.store)
+    schedules = [shown_schedule(each, call.caller) for each in found]
+    return SchedulesView(schedules=schedules, left_out=numbers(view.left_out))
 
 
 @routes.add("GET", "/v1/schedules/{name}", _READ, gives=ScheduleView)

@@ -30,9 +30,10 @@ from holdfast.server.checks import (
 from holdfast.server.polls import while_there
 from holdfast.server.rendering import PAGE_BYTES, TASK_BYTES, find_page, get_tasks, shown, without_secrets
 from holdfast.server.routing import Call, Routes
+from holdfast.stores.capabilities import in_part
 from holdfast.stores.contract import MAINTENANCE_WAKEUP, Page, QueueCounts, Reserved, Store, WorkerRecord
 from holdfast.stores.remote import calls, problems
-from holdfast.stores.remote.calls import PARTITION, StoreCall
+from holdfast.stores.remote.calls import IN_PART, PARTITION, StoreCall
 from holdfast.stores.remote.limits import LONGEST_LEASE_MS, MAX_QUEUES
 
 Q = TypeVar("Q")
@@ -73,8 +74,12 @@ def answers(method: StoreCall[Q, A], rule: Rule, routes: Routes = routes) -> Cal
 
 
 async def _store(call: Call) -> Store:
-    """The store that is meant: as a whole, or one of its partitions."""
+    """The store that is meant: as a whole, without the partitions that are away, or one of its partitions."""
     text = call.request.query_params.get(PARTITION)
+    if text is None and call.request.headers.get(IN_PART) == "1":
+        view = in_part(call.server.reads)
+        call.left_out = view.left_out
+        return view.store
     if text is None:
         return call.server.store
     permits.demand_scope(call, Scope.ADMIN, "one partition")

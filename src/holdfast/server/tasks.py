@@ -32,8 +32,9 @@ from holdfast.server.requests import (
     PrioritizeBody,
     PrioritizeChange,
 )
-from holdfast.server.responses import ChangeView, HistoryView, LogView, TaskPage
+from holdfast.server.responses import ChangeView, HistoryView, LogView, TaskPage, numbers
 from holdfast.server.routing import Call, Routes
+from holdfast.stores.capabilities import in_part
 from holdfast.stores.contract import Query
 from holdfast.stores.remote import problems
 
@@ -214,9 +215,10 @@ async def find_tasks(call: Call, query: TasksQuery) -> TaskPage:
         cursor=query.cursor,
     )
     await call.answer_share.wait(PAGE_BYTES)
-    page = await while_there(call, find_page(call.server.store.find, wanted))
+    view = in_part(call.server.store)
+    page = await while_there(call, find_page(view.store.find, wanted))
     tasks = await shown(page.tasks, lambda task: shown_task(task, call.caller, history=False))
-    return TaskPage(tasks=tasks, cursor=page.cursor)
+    return TaskPage(tasks=tasks, cursor=page.cursor, left_out=numbers(view.left_out))
 
 
 @routes.add("GET", "/v1/tasks/{task_id}/why", _SEE, gives=Explanation)

@@ -6,15 +6,17 @@ A store that wraps another one passes these on, except for those that would go a
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.core.task import Enqueued, NewTask
-from holdfast.errors import BadOption
+from holdfast.errors import BadOption, StoreUnavailable
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from holdfast.stores.contract import Store
 
 T = TypeVar("T")
 
@@ -77,12 +79,31 @@ class Completion(Protocol):
         ...
 
 
+class PartialView(NamedTuple):
+    """A store for people who want to see the rest, and a record of what it has left out."""
+
+    #: `find`, `counts`, `workers`, and lists of documents are answered, and settings of queues written, without the
+    #: partitions that do not answer. All else, which may be a step of a decision, is answered whole or not at all.
+    store: Store
+    #: Why each partition was left out, by its number; the calls of `store` fill it.
+    left_out: dict[int, StoreUnavailable]
+
+
+class InPart(Protocol):
+    """Gives a view of the store that does without the partitions that do not answer."""
+
+    def __call__(self, *, until_deadline: bool = False) -> PartialView:
+        """A new view. With `until_deadline` it waits for a partition as long as any other call, and knows the cause."""
+        ...
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """None: this store cannot do it."""
 
     enqueue_now: EnqueueNow | None = None
     within: Within | None = None
     completion: Completion | None = None
+    in_part: InPart | None = None
 
 
 NO_CAPABILITIES: Final = Capabilities()
@@ -96,3 +117,9 @@ def within(capabilities: Capabilities, url: str) -> Within:
             "database can; leave transaction out, and enqueue after your commit"
         )
     return capabilities.within
+
+
+def in_part(store: Store, *, until_deadline: bool = False) -> PartialView:
+    """A view without the partitions that do not answer; of a store that cannot do without any, the store itself."""
+    view = store.capabilities.in_part
+    return PartialView(store, {}) if view is None else view(until_deadline=until_deadline)

@@ -35,6 +35,8 @@ MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_PAGE: Final = 1_000
 #: The record of a worker that has not announced itself for this long is deleted.
 SILENT_WORKER_MS: Final = 86_400_000
+#: The partition of a store that has the list of workers.
+LIST_OF_WORKERS: Final = 0
 #: From a queue and a request_id (or None) to the partition that the id of a new task must carry.
 Placement = Callable[[str, str | None], int]
 

@@ -75,8 +75,9 @@ class PassingStore(Store):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.url = inner.url
-        # A store that changes `enqueue` means every task, so none goes past it.
-        self.capabilities: Capabilities = replace(inner.capabilities, enqueue_now=None)
+        # A store that changes `enqueue` means every task, so none goes past it; and one that changes what is read
+        # means every reader.
+        self.capabilities: Capabilities = replace(inner.capabilities, enqueue_now=None, in_part=None)
 
     async def _pass(self, method: str, call: Coroutine[Any, Any, Answer]) -> Answer:
         """Awaits every call: for stores that do the same to all of them."""

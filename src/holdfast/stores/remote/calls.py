@@ -2,7 +2,7 @@
 
 The request is a JSON object with the arguments by name, the answer is the JSON of what the method returns. Bytes
 travel as base64, which is how msgspec writes them, so that they arrive as they were sent, JSON or not. An error
-answers as a problem: wire/problems.py.
+is answered as a problem: `problems.py`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ A = TypeVar("A")
 STORE_PATH: Final = "/v1/store/"
 #: Query parameter: the partition that is meant, by its number; without it, the store as a whole.
 PARTITION: Final = "partition"
+#: Request header: `1` asks for an answer without the partitions that do not answer.
+IN_PART: Final = "Holdfast-In-Part"
+#: Header of such an answer: the numbers of the partitions that it leaves out, separated by commas.
+LEFT_OUT: Final = "Holdfast-Left-Out"
 
 _encode = msgspec.json.Encoder().encode
 

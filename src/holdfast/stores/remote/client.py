@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.connections import CLOSED, Deadline, LoopSessions, Try
-from holdfast.stores.remote.calls import WAIT, StoreCall, Wait
+from holdfast.stores.remote.calls import IN_PART, WAIT, StoreCall, Wait
 from holdfast.stores.remote.connections import TRY_SECONDS, ClosedWhileIdle, DirectConnections, Session
 from holdfast.stores.remote.errors import TROUBLES, Failures, is_problem
 from holdfast.stores.remote.http import Answer, request
@@ -49,13 +49,20 @@ class Client:
         return self.read(call, await self.ask(call, call.write_request(arguments), query))
 
     async def ask(
-        self, call: StoreCall[Q, A], body: bytes, query: str = "", *, repeat: Callable[[], bytes] | None = None
+        self,
+        call: StoreCall[Q, A],
+        body: bytes,
+        query: str = "",
+        *,
+        repeat: Callable[[], bytes] | None = None,
+        in_part: bool = False,
     ) -> Answer:
         """The same as it came; `repeat` gives the body of the second try and all others, if it must differ."""
         session = await self._sessions.get()
+        more = f"{IN_PART}: 1\r\n".encode("ascii") if in_part else b""
         with session.call():
             return await self._retried(
-                session, lambda tries: self._request(call, repeat() if tries and repeat else body, query)
+                session, lambda tries: self._request(call, repeat() if tries and repeat else body, query, more)
             )
 
     async def listen(self, wakeups: list[str], timeout_ms: int, query: str = "") -> bool:
@@ -140,8 +147,8 @@ class Client:
         if refusal is not None:
             raise refusal from None
 
-    def _request(self, call: StoreCall[Q, A], body: bytes, query: str) -> bytes:
-        return request("POST", f"{self.settings.prefix}{call.path}{query}", self._headers, body)
+    def _request(self, call: StoreCall[Q, A], body: bytes, query: str, more_headers: bytes = b"") -> bytes:
+        return request("POST", f"{self.settings.prefix}{call.path}{query}", self._headers + more_headers, body)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:

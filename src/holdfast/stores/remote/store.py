@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from copy import copy
 from itertools import count
 from typing import Final, TypeVar
 
@@ -13,9 +14,9 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import Enqueued, Extension, Hold, NewTask, Task
-from holdfast.errors import HoldfastError, NotAllowed, StaleMap, StoreError
+from holdfast.errors import HoldfastError, NotAllowed, StaleMap, StoreError, StoreUnavailable
 from holdfast.stores import documents
-from holdfast.stores.capabilities import Capabilities
+from holdfast.stores.capabilities import NO_CAPABILITIES, Capabilities, PartialView
 from holdfast.stores.contract import (
     MAX_BATCH,
     DocumentPage,
@@ -62,7 +63,11 @@ class RemoteStore(Store):
 
     def __init__(self, client: Client, *, partition: int | None = None, url: str = "") -> None:
         self.url = url or client.settings.url
-        self.capabilities = Capabilities(enqueue_now=self._enqueue_now)
+        self.capabilities = Capabilities(
+            enqueue_now=self._enqueue_now, in_part=self._in_part if partition is None else None
+        )
+        #: Of a view: what the server has left out.
+        self._left_out: dict[int, StoreUnavailable] | None = None
         self._client = client
         self._place = "" if partition is None else f"?{calls.PARTITION}={partition}"
         self._placing = Placing(lambda: documents.partition_map(self))
@@ -238,8 +243,22 @@ class RemoteStore(Store):
         """Ends connections."""
         await self._client.close()
 
+    def _in_part(self, *, until_deadline: bool = False) -> PartialView:
+        """A store over the same server that asks for answers without the partitions that are away."""
+        del until_deadline  # the server knows how long it waits
+        view = copy(self)
+        view.capabilities = NO_CAPABILITIES
+        left_out: dict[int, StoreUnavailable] = {}
+        view._left_out = left_out  # noqa: SLF001
+        return PartialView(view, left_out)
+
     async def _call(self, call: StoreCall[Q, A], arguments: Q) -> A:
-        return await self._client.call(call, arguments, self._place)
+        if self._left_out is None:
+            return await self._client.call(call, arguments, self._place)
+        answer = await self._client.ask(call, call.write_request(arguments), self._place, in_part=True)
+        for partition in _numbers(answer.headers.get(calls.LEFT_OUT.lower(), "")):
+            self._left_out[partition] = StoreUnavailable(f"the server at {self.url} gets no answer from it")
+        return self._client.read(call, answer)
 
 
 class Placing:
@@ -287,6 +306,11 @@ def _reachable(settings: RemoteSettings) -> Finding:
         return Finding(level="ok", check="server", text=f"{settings.url} answers")
     text = f"{settings.url}: the token is sent unencrypted; use https://, or a network that you trust"
     return Finding(level="warning", check="server", text=text)
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of partitions in a header; what is none, which no server of ours sends, is passed over."""
+    return [int(part) for part in text.split(",") if part.isascii() and part.isdecimal() and len(part) < 6]
 
 
 def _bodies(tasks: Sequence[NewTask], map_version: int) -> Iterator[bytes]:

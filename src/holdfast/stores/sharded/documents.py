@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -101,6 +102,8 @@ class ShardedDocuments:
             _newest_first if kind == DISCARD else _by_name,
             lambda copies: _chosen(current, copies),
             lambda n, start, most: self._router.stores[n].documents(kind, names=places[n], cursor=start, limit=most),
+            # What is asked for by name would be taken for unknown.
+            whole=names is not None,
         )
         return await merged.page(list(places), cursor, limit)
 
@@ -143,8 +146,8 @@ class ShardedDocuments:
                 value=None if current is None else current.value,
                 version=0 if current is None else current.version,
             )
-            others = {n: store.put(copy) for n, store in enumerate(self._router.stores) if n > decider}
-            await self._router.of_those_there(others, all_may_be_away=True)
+            others = {n: partial(store.put, copy) for n, store in enumerate(self._router.stores) if n > decider}
+            await self._router.from_those_there(others, all_may_be_away=True)
             newest = await one(self._router.stores[decider], QUEUE, write.name)
             if newest == current:
                 return result

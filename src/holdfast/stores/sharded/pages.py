@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.core.task import Task
 from holdfast.stores.contract import MAX_BATCH, MAX_PAGE_BYTES, Document, DocumentPage, Page, Query
 from holdfast.stores.decode import bad_cursor
+from holdfast.stores.sharded.gather import all_of
 from holdfast.stores.sharded.router import Router
 
 #: Where the next page begins in one partition: None for its start, False when it has no more.
@@ -28,9 +30,7 @@ async def find(router: Router, query: Query) -> Page:
     places = _read(query.cursor, len(router.stores))
     limit = max(1, min(query.limit, MAX_BATCH))
     asked = {n: replace(query, cursor=place, limit=limit) for n, place in enumerate(places) if place is not False}
-    pages = await router.of_those_there({n: router.stores[n].find(each) for n, each in asked.items()})
-    for n in asked.keys() - pages.keys():
-        places[n] = False
+    pages = await router.from_those_there({n: partial(router.stores[n].find, each) for n, each in asked.items()})
     chosen = list(islice(_newest_first({n: page.tasks for n, page in pages.items()}), limit))
     for n, page in pages.items():
         if not page.tasks:
@@ -42,7 +42,8 @@ async def find(router: Router, query: Query) -> Page:
         page = pages[n]
         places[n] = page.after[shown[n] - 1] if shown[n] < len(page.tasks) else page.cursor or False
         after.append(_write(places))
-    goes_on = any(place is not False for place in places)
+    # A partition that is left out keeps its place, for the case that it is back when the next page is asked for.
+    goes_on = any(places[n] is not False for n in pages)
     return Page([task for _, task in chosen], _write(places) if goes_on else None, after)
 
 
@@ -99,26 +100,30 @@ _marks_decoder: Final = msgspec.json.Decoder(list[_Mark])
 class MergedDocuments:
     """One page of the documents of several partitions, each of which lists its own in the same order."""
 
-    def __init__(self, router: Router, order: Order, choice: Choice, ask: Ask) -> None:
+    def __init__(self, router: Router, order: Order, choice: Choice, ask: Ask, *, whole: bool) -> None:
         self._router = router
         self._order = order
         self._choice = choice
         self._ask = ask
+        #: Whether no partition may be left out.
+        self._whole = whole
 
     async def page(self, partitions: Sequence[int], cursor: str | None, limit: int) -> DocumentPage:
         """The next `limit` documents, or fewer: where a page of a partition ends, this one does too."""
         marks = _read_marks(cursor, len(self._router.stores))
-        asked = {n: self._rest(n, marks[n], limit) for n in partitions if not marks[n].ended}
-        pages = await self._router.of_those_there(asked)
-        for n in asked.keys() - pages.keys():
-            marks[n].ended = True
+        asked = {n: partial(self._rest, n, marks[n], limit) for n in partitions if not marks[n].ended}
+        if self._whole:
+            pages = await all_of({n: rest() for n, rest in asked.items()})
+        else:
+            pages = await self._router.from_those_there(asked)
         chosen = self._merged(pages, marks, limit)
         for n, page in pages.items():
             if not page.documents and page.cursor is None:
                 marks[n].ended = True
             elif not page.documents:
                 marks[n] = _Mark(page.cursor)
-        goes_on = any(not marks[n].ended for n in partitions)
+        # A partition that is left out keeps its mark, for the case that it is back when the next page is asked for.
+        goes_on = any(not marks[n].ended for n in pages)
         now_ms = min((page.now_ms for page in pages.values()), default=0)
         return DocumentPage(chosen, now_ms, _write_marks(marks) if goes_on else None)
 

@@ -16,7 +16,8 @@ from holdfast.core.partitions import PartitionMap
 from holdfast.core.task import Claimed
 from holdfast.errors import StaleMap, StoreUnavailable
 from holdfast.stores.contract import Reserve, Reserved
-from holdfast.stores.sharded.router import MOST_REFRESHES, Router, awaited, together
+from holdfast.stores.sharded.gather import awaited, together
+from holdfast.stores.sharded.router import MOST_REFRESHES, Router
 
 #: A partition, and what it is asked for.
 Call = tuple[int, Reserve]

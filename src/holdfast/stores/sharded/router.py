@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy as copied
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,10 +15,11 @@ from holdfast.core.partitions import PartitionMap, first_map
 from holdfast.errors import BadOption, BadUrl, StaleMap, StoreUnavailable
 from holdfast.stores import documents
 from holdfast.stores.contract import MAINTENANCE, Document, DocumentPage, DocumentResult, DocumentWrite, Store
+from holdfast.stores.sharded.absences import Absences
+from holdfast.stores.sharded.gather import all_of, awaited, in_order, together
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Key = TypeVar("Key", bound=Hashable)
 
 #: A map that changes more often than this while one call is under way is no map.
 MOST_REFRESHES: Final = 10
@@ -29,36 +32,52 @@ _PARTITION_DIGITS = slice(12, 16)
 _MAP_SECONDS: Final = 0.5
 
 
+@dataclass(slots=True)
+class _Known:
+    """What a process knows of the partitions: the same for the router of a store and those of its views."""
+
+    map: PartitionMap | None = None
+    candidates: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    turn: int = 0
+    refusal: BadUrl | None = None
+
+
 class Router:
     """The partitions and the map by which calls find them; asked anew when a partition knows a newer one."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
         self.stores = tuple(stores)
-        self._map: PartitionMap | None = None
-        self._candidates: dict[str, tuple[int, ...]] = {}
-        self._turn = 0
-        #: Why partitions were left out; None where each of them has to answer.
-        self.left_out: dict[int, StoreUnavailable] | None = None
+        self._known = _Known()
         self._looking: set[asyncio.Task[DocumentPage]] = set()
-        self._refusal: BadUrl | None = None
+        self._absences = Absences(_look_at_map)
+        #: Of a view that does without them: why partitions were left out. None where each of them has to answer.
+        self.left_out: dict[int, StoreUnavailable] | None = None
+        self._until_deadline = False
+
+    def in_part(self, *, until_deadline: bool) -> Router:
+        """One that goes by the same map, and records in `left_out` which partitions do not answer."""
+        view = copied(self)
+        view.left_out = {}
+        view._until_deadline = until_deadline  # noqa: SLF001
+        return view
 
     # -- the map --------------------------------------------------------------------------------------------
 
     async def map(self) -> PartitionMap:
         """The map that this process goes by, fetched on first use."""
-        if self._refusal is not None:
-            raise self._refusal
-        return self._map or await self.refresh()
+        if self._known.refusal is not None:
+            raise self._known.refusal
+        return self._known.map or await self.refresh()
 
     @property
     def known_map(self) -> PartitionMap | None:
         """The map, if it was fetched already."""
-        return self._map
+        return self._known.map
 
     @property
     def map_version(self) -> int:
         """The version by which calls are routed now."""
-        return 0 if self._map is None else self._map.version
+        return 0 if self._known.map is None else self._known.map.version
 
     async def refresh(self) -> PartitionMap:
         """Fetches the newest map, and hands it to the partitions that have missed it."""
@@ -105,7 +124,7 @@ class Router:
         self._looking.discard(look)
         copy = _answer_of(look)
         if copy.version and copy.partition != place:
-            self._refusal = self._misplaced(place, copy)
+            self._known.refusal = self._misplaced(place, copy)
 
     async def _check_apart(self) -> None:
         """Refuses two URLs of one database, which take each other's copy of the map for their own."""
@@ -135,20 +154,21 @@ class Router:
 
     def place(self, queue: str, request_id: str | None) -> int:
         """The partition for a new task."""
-        candidates = self._candidates.get(queue)
+        known = self._known
+        candidates = known.candidates.get(queue)
         if candidates is None:
-            if len(self._candidates) >= MOST_QUEUES:
-                self._candidates.clear()
-            candidates = self._candidates[queue] = (self._map or PartitionMap()).partitions(queue)
+            if len(known.candidates) >= MOST_QUEUES:
+                known.candidates.clear()
+            candidates = known.candidates[queue] = (known.map or PartitionMap()).partitions(queue)
         if request_id is not None or len(candidates) == 1:
             return candidates[0]
-        self._turn += 1
-        return candidates[self._turn % len(candidates)]
+        known.turn += 1
+        return candidates[known.turn % len(candidates)]
 
     def turned(self, partitions: Sequence[int]) -> list[int]:
         """The partitions in another order each time, so that none is always the last to be asked."""
-        self._turn += 1
-        start = self._turn % len(partitions)
+        self._known.turn += 1
+        start = self._known.turn % len(partitions)
         return [*partitions[start:], *partitions[:start]]
 
     async def _divide(self, copies: Sequence[PartitionMap | Exception]) -> PartitionMap:
@@ -178,10 +198,11 @@ class Router:
         return BadUrl(f"{text}: list the partitions in the order in which they were made")
 
     def _use(self, newest: PartitionMap) -> None:
-        if self._map is not None and self._map.version >= newest.version:
+        known = self._known
+        if known.map is not None and known.map.version >= newest.version:
             return
-        self._map = newest
-        self._candidates = {}
+        known.map = newest
+        known.candidates = {}
 
     # -- calls ----------------------------------------------------------------------------------------------
 
@@ -222,21 +243,30 @@ class Router:
     async def from_all(self, call: Callable[[Store], Awaitable[Answer]]) -> dict[int, Answer]:
         """The answers of all partitions by their numbers, in this order."""
         await self.map()
-        return await self.of_those_there({n: call(store) for n, store in enumerate(self.stores)})
+        return await all_of({n: call(store) for n, store in enumerate(self.stores)})
 
-    async def of_those_there(
-        self, calls: Mapping[int, Awaitable[Answer]], *, all_may_be_away: bool = False
+    async def from_those_there(
+        self, calls: Mapping[int, Callable[[], Awaitable[Answer]]], *, all_may_be_away: bool = False
     ) -> dict[int, Answer]:
         """The answers by partition; where some may be left out, of those that answer, if there is one."""
         if self.left_out is None:
-            return await all_of(calls)
-        answers = dict(zip(calls, await together(awaited(call) for call in calls.values()), strict=True))
+            return await all_of({n: call() for n, call in calls.items()})
+        answers = dict(zip(calls, await together(self._attempt(n, call) for n, call in calls.items()), strict=True))
         away = {n: answer for n, answer in answers.items() if isinstance(answer, StoreUnavailable)}
         for n, answer in answers.items():
             if isinstance(answer, Exception) and (n not in away or (len(away) == len(answers) and not all_may_be_away)):
                 raise answer
         self.left_out |= away
         return {n: answer for n, answer in answers.items() if not isinstance(answer, Exception)}
+
+    async def _attempt(self, partition: int, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The answer of a partition, once more only if it was not left out before."""
+        left_out = self.left_out or {}
+        if partition in left_out:
+            raise StoreUnavailable(str(left_out[partition]))
+        if self._until_deadline:
+            return await call()
+        return await self._absences.answer(partition, self.stores[partition], call)
 
     async def epochs(self, epoch: int) -> list[int]:
         """The epoch of each partition that belongs to this one of partition 0, `NO_EPOCH` where it is over."""
@@ -248,11 +278,13 @@ class Router:
     async def first_there(self, call: Callable[[Store], Awaitable[Answer]]) -> tuple[int, Answer]:
         """The answer of partition 0; where partitions may be left out, of the first one that answers."""
         await self.map()
+        if self.left_out is None:
+            return 0, await call(self.stores[0])
         for n, store in enumerate(self.stores):
             try:
-                return n, await call(store)
+                return n, await self._attempt(n, partial(call, store))
             except StoreUnavailable as error:
-                if self.left_out is None or n == len(self.stores) - 1:
+                if n == len(self.stores) - 1:
                     raise
                 self.left_out[n] = error
         raise AssertionError("a sharded store has partitions")
@@ -263,12 +295,6 @@ class Router:
         for place, item in enumerate(items):
             groups.setdefault(self.partition(task_id(item)), []).append(place)
         return groups
-
-
-def in_order(groups: Mapping[int, Sequence[int]], answers: Mapping[int, Sequence[Answer]]) -> list[Answer]:
-    """The answers of the partitions, in the order of the batch."""
-    by_place = {place: answer for n, group in groups.items() for place, answer in zip(group, answers[n], strict=True)}
-    return [by_place[place] for place in range(len(by_place))]
 
 
 def _look_at_map(store: Store) -> Awaitable[DocumentPage]:
@@ -292,28 +318,3 @@ async def _outcome(look: asyncio.Task[DocumentPage], store: Store) -> DocumentPa
     if error is not None and not isinstance(error, Exception):
         raise error
     return look.result() if error is None else error
-
-
-async def together(calls: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer | Exception]:
-    """All answers, errors among them; every call has ended when this returns."""
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, Exception):
-            raise answer
-    return answers  # type: ignore[return-value]  # the others were raised
-
-
-async def all_of(calls: Mapping[Key, Awaitable[Answer]]) -> dict[Key, Answer]:
-    """The answers by their keys; the first error is raised when all calls have ended, not while some go on."""
-    if len(calls) <= 1:
-        return {n: await call for n, call in calls.items()}
-    answers = await together(awaited(call) for call in calls.values())
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise answer
-    return dict(zip(calls, answers, strict=True))  # type: ignore[arg-type]  # errors were raised
-
-
-async def awaited(call: Awaitable[Answer]) -> Answer:
-    """The answer, as a coroutine."""
-    return await call

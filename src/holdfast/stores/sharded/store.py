@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from itertools import chain, islice, zip_longest
 from typing import Any, Final, TypeVar
 
@@ -21,9 +22,10 @@ from msgspec.structs import replace
 from holdfast.core.lifecycle import Change, Verdict
 from holdfast.core.priority import AGED_STEP_MS
 from holdfast.core.task import Enqueued, Extension, Hold, NewTask, State, Task
-from holdfast.errors import StaleEpoch, StoreUnavailable
-from holdfast.stores.capabilities import Capabilities
+from holdfast.errors import StaleEpoch
+from holdfast.stores.capabilities import NO_CAPABILITIES, Capabilities, PartialView
 from holdfast.stores.contract import (
+    LIST_OF_WORKERS,
     MAINTENANCE,
     MAINTENANCE_WAKEUP,
     MAX_BATCH,
@@ -47,8 +49,9 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.sharded import pages
 from holdfast.stores.sharded.documents import ShardedDocuments, check_places
+from holdfast.stores.sharded.gather import all_of, in_order
 from holdfast.stores.sharded.reserve import reserve
-from holdfast.stores.sharded.router import NO_EPOCH, Router, all_of, in_order
+from holdfast.stores.sharded.router import NO_EPOCH, Router
 
 Item = TypeVar("Item")
 
@@ -64,11 +67,13 @@ class ShardedStore(Store):
         self._stores = tuple(stores)
         self._router = Router(self._stores)
         self._documents = ShardedDocuments(self._router)
-        self._under_way = 0
+        #: The calls of this store and its views that take several steps.
+        self._under_way: set[object] = set()
         offered = [store.capabilities for store in self._stores]
         self.capabilities = Capabilities(
             enqueue_now=self._enqueue_now if all(each.enqueue_now for each in offered) else None,
             completion=self._completion if all(each.completion for each in offered) else None,
+            in_part=self._in_part,
         )
 
     # -- the path of a task ---------------------------------------------------------------------------------
@@ -150,7 +155,9 @@ class ShardedStore(Store):
 
     async def counts(self) -> list[QueueCounts]:
         """Depths of all queues over all partitions."""
-        found = await self._router.from_all(lambda store: store.counts())
+        with self._call():
+            await self._router.map()
+            found = await self._router.from_those_there({n: store.counts for n, store in enumerate(self._stores)})
         queues: dict[str, list[QueueCounts]] = {}
         for entry in chain.from_iterable(found.values()):
             queues.setdefault(entry.queue, []).append(entry)
@@ -181,18 +188,14 @@ class ShardedStore(Store):
     async def announce(self, worker: WorkerRecord, ttl_ms: int) -> WorkerOrders | None:
         """Records in partition 0 that a worker lives."""
         await self._router.map()
-        return await self._stores[0].announce(worker, ttl_ms)
+        return await self._stores[LIST_OF_WORKERS].announce(worker, ttl_ms)
 
     async def workers(self) -> list[WorkerRecord]:
         """Workers heard of; partition 0 keeps their list."""
         await self._router.map()
-        try:
-            return await self._stores[0].workers()
-        except StoreUnavailable as error:
-            if self._router.left_out is None:
-                raise
-            self._router.left_out[0] = error
-            return []
+        listed = {LIST_OF_WORKERS: self._stores[LIST_OF_WORKERS].workers}
+        found = await self._router.from_those_there(listed, all_may_be_away=True)
+        return found.get(LIST_OF_WORKERS, [])
 
     async def lead(self, name: str, owner: str | None, ttl_ms: int = 0) -> Leadership:
         """The maintenance has a leader in every partition, all of them or none; any other name lies in partition 0."""
@@ -272,13 +275,14 @@ class ShardedStore(Store):
         """The stores behind this one."""
         return self._stores
 
-    def leave_out_what_is_away(self) -> dict[int, StoreUnavailable]:
-        """From now on, what reads or changes all partitions does so with those that answer.
-
-        Gives a record that is filled with those that did not, and why: for operators, who want to see the rest.
-        """
-        self._router.left_out = {}
-        return self._router.left_out
+    def _in_part(self, *, until_deadline: bool = False) -> PartialView:
+        """A store over the same partitions that does without those that do not answer."""
+        view = copy(self)
+        view.capabilities = NO_CAPABILITIES
+        view._router = self._router.in_part(until_deadline=until_deadline)  # noqa: SLF001
+        view._documents = ShardedDocuments(view._router)  # noqa: SLF001
+        assert view._router.left_out is not None  # noqa: S101, SLF001
+        return PartialView(view, view._router.left_out)  # noqa: SLF001
 
     async def probe(self) -> list[Finding]:
         """What the partitions say of themselves."""
@@ -305,11 +309,12 @@ class ShardedStore(Store):
     @contextmanager
     def _call(self) -> Iterator[None]:
         """A call that takes several steps: `close` waits for the last of them."""
-        self._under_way += 1
+        call = object()
+        self._under_way.add(call)
         try:
             yield
         finally:
-            self._under_way -= 1
+            self._under_way.remove(call)
 
 
 def _summed(queue: str, entries: Sequence[QueueCounts]) -> QueueCounts:
