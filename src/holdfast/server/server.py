@@ -51,7 +51,7 @@ from holdfast.stores.remote.limits import (
 
 log = logging.getLogger("holdfast.server")
 
-_READY_SECONDS: Final = 1.0
+_MAP_SECONDS: Final = 1.0
 #: Live workers of one token.
 MAX_WORKERS: Final = 1_000
 #: The names of their task types, all together.
@@ -102,7 +102,8 @@ class Server:
         self.task_queues = TaskQueues(store)
         self.leaving = False
         self._placement: Placement | None = None
-        self._readiness = CachedRead(lambda: documents.partition_map(store), _READY_SECONDS)
+        #: Also tells whether the store answers.
+        self._map = CachedRead(lambda: documents.partition_map(store), _MAP_SECONDS)
         #: Its name as a leader of maintenance.
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
@@ -124,7 +125,7 @@ class Server:
             await self.results.close()
             await self.feed.close()
             await self.reads.end()
-            await self._readiness.close()
+            await self._map.close()
             await self.metrics.close()
             await self.store.close()
 
@@ -145,11 +146,15 @@ class Server:
         """The partitions of the store."""
         return await self.store.partitions()
 
+    async def reach(self, queue: str) -> Collection[int]:
+        """The partitions that may have tasks of this queue, by a map that is a second old at most."""
+        return (await self._map.get()).reach(queue)
+
     async def check_ready(self) -> None:
         """Raises if this server is not ready; the store is asked once a second at most."""
         if self.leaving:
             raise StoreUnavailable("the server is shutting down")
-        await self._readiness.get()
+        await self._map.get()
 
     async def _prepare(self) -> None:
         try:
@@ -201,8 +206,9 @@ class Announcements:
         return await call.store.announce(worker, ttl_ms)
 
     async def _demand_own(self, call: Call, worker_id: str) -> None:
-        """Refuses the id of a worker that serves a foreign queue."""
-        found = [record for record in await self._reads.workers() if record.worker_id == worker_id]
+        """Refuses the id of a live worker that serves a foreign queue; that of one that has died is free again."""
+        workers = await self._reads.workers()
+        found = [record for record in workers if record.worker_id == worker_id and record.alive]
         for queue in (queue for record in found for queue in record.queues):
             if not call.caller.may(Scope.WORK, queue):
                 raise Denied(

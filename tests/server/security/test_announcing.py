@@ -11,6 +11,7 @@ from holdfast.stores import documents
 from holdfast.stores.contract import WorkerOrders, WorkerRecord
 from tests.server.security.gate import Gate
 from tests.server.setting import Client
+from tests.support import eventually
 
 _OWN = {"queues": ["own"], "types": ["t"]}
 
@@ -39,6 +40,15 @@ def test_the_worker_of_another_queue_is_neither_replaced_nor_removed(gate: Gate,
     assert _workers(gate)[foreign].queues == ("foreign",)
     again = gate.client("work:foreign").post("/v1/workers/box/announce", {"queues": ["foreign"], "types": ["t"]})
     assert again["concurrency"] == 3
+
+
+def test_the_id_of_a_worker_that_is_no_longer_heard_of_is_free(gate: Gate, foreign: str) -> None:
+    gate.client("work:foreign").post(
+        f"/v1/workers/{foreign}/announce", {"queues": ["foreign"], "types": [], "ttl": "1ms"}
+    )
+    eventually(lambda: not _workers(gate)[foreign].alive)
+    gate.client("work:own").post(f"/v1/workers/{foreign}/announce", _OWN)
+    assert _workers(gate)[foreign].queues == ("own",)
 
 
 def test_a_worker_that_announced_itself_at_the_store_is_not_replaced_either(gate: Gate) -> None:
