@@ -160,7 +160,7 @@ def test_the_same_request_id_gives_the_same_task_however_concurrently_it_is_sent
 
 def test_a_request_id_that_stands_for_another_call_is_a_conflict(setting: Setting) -> None:
     first = setting.double.using(request_id="order-42").enqueue(1)
-    text = "request_id 'order-42' in queue 'default' already names another double call"
+    text = "request_id 'order-42' in queue 'default' already stands for another double call"
     with pytest.raises(RequestConflict) as caught:
         setting.double.using(request_id="order-42").enqueue(2)
     assert str(caught.value) == f"{text}: task {first.task_id}; use another request_id"

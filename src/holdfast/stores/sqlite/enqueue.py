@@ -92,4 +92,6 @@ def _known(transaction: Transaction, task: NewTask) -> Enqueued:
     task_id, queue, task_type, payload = found
     if (queue, task_type, payload) == (task.queue, task.type, task.payload):
         return Enqueued(task_id, created=False)
-    return Enqueued(task_id, created=False, conflict=f"{name} already names another {task_type} call")
+    # A caller of this queue need not know what the task in another one is.
+    what = f"another {task_type} call" if queue == task.queue else "a task in another queue"
+    return Enqueued(task_id, created=False, conflict=f"{name} already stands for {what}")

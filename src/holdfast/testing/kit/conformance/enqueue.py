@@ -123,14 +123,18 @@ async def task_id_with_another_type_is_a_conflict(kit: Kit) -> None:
 
 @group.case
 async def known_id_in_another_queue_is_a_conflict(kit: Kit) -> None:
-    """A known task_id is a conflict in any other queue, whether or not type and payload are the same."""
-    task = kit.new_task(payload=b'{"pin":1234}')
+    """A known task_id is a conflict in any other queue, whether or not type and payload are the same.
+
+    The text does not say of which type the task in the other queue is.
+    """
+    task = kit.new_task(type="secret.type", payload=b'{"pin":1234}')
     await kit.add(task)
     place = partition_of(task.task_id)
     other = next(name for n in range(1_000) if kit.place(name := f"other-{n}", None) == place)
-    for payload in (task.payload, b'{"pin":9999}'):
-        answer = await kit.add(kit.new_task(task_id=task.task_id, queue=other, payload=payload))
+    for asked, payload in ((task.type, task.payload), ("other", task.payload), (task.type, b'{"pin":9999}')):
+        answer = await kit.add(kit.new_task(task_id=task.task_id, queue=other, type=asked, payload=payload))
         expect_true("the answer is a conflict", answer.conflict)
+        expect_true("the conflict tells no type", task.type not in (answer.conflict or ""))
         expect("created", answer.created, False)
     expect("queue", (await kit.record(task.task_id)).queue, "default")
 
