@@ -53,7 +53,7 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
 @pytest.mark.parametrize(("guarded", "case"), on_each(FLAVOURS, CASES, every=16), indirect=["guarded"])
 def test_promise_is_kept_with_the_documented_permissions(case: Case, guarded: RedisServer) -> None:
     words = [word.replace("{hf:", "{kit-") for word in documented()]
-    url = give(guarded, *words, "+config|get")
+    url = give(guarded, *words)
     asyncio.run(run_case(case, lambda: RedisHarness(url, lambda: [guarded])))
 
 

@@ -193,7 +193,11 @@ _MISTAKES: Final[tuple[tuple[str, str], ...]] = (
     ("SSL required", "the server wants TLS; add ?sslmode=require to the URL"),
     ("certificate has expired", "the server's certificate has expired; renew it on the server"),
     ("certificate is not yet valid", "the server's certificate is not valid yet; look at the clocks of both sides"),
-    ("certificate verify failed", "the server's certificate is not trusted; name its authority with ?sslrootcert=FILE"),
+    (  # libpq does not say what is wrong with it
+        "certificate verify failed",
+        "the server's certificate is not trusted; name its authority with ?sslrootcert=FILE, or renew it if it has "
+        "expired",
+    ),
     ("self-signed certificate", "the server's certificate is not trusted; name its authority with ?sslrootcert=FILE"),
     ("does not match host name", "the server's certificate is for another host; fix the host in the URL"),
     (
