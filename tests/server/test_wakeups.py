@@ -8,9 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.server import waiters
-from holdfast.server.wakeups import MAX_SHARING, MAX_WAITS, MAX_WAITS_OF_TOKEN
+from holdfast.server.wakeups import MAX_SHARING, MAX_WAITS
 from tests.server.test_waiters import Bench, run, settle
 
+#: What one token may have of the waits, and a second one of the rest.
+MAX_WAITS_OF_TOKEN, SECOND = 192, 48
 HEARD = MAX_WAITS_OF_TOKEN * MAX_SHARING
 
 
@@ -71,18 +73,42 @@ def test_one_token_does_not_take_the_waits_of_others() -> None:
     async def scenario(bench: Bench) -> None:
         evil = [bench.join("evil", [f"x{n}-{m}" for m in range(64)], finds=False, token="evil") for n in range(60)]
         await settle()
-        others = [bench.join(f"q{n}", [f"q{n}"], token="other") for n in range(MAX_WAITS - MAX_WAITS_OF_TOKEN)]
+        others = [bench.join(f"q{n}", [f"q{n}"], token="other") for n in range(SECOND)]
         await settle()
-        assert bench.waiters.listening == MAX_WAITS
+        assert bench.waiters.listening == MAX_WAITS_OF_TOKEN + SECOND
         assert "other" not in "".join(bench.woken)
-        late = bench.join("late", ["late"], token="third")  # shares a wait of the others
-        await _until(lambda: "late" in bench.woken)
         for n in range(len(others)):
             bench.wakeups.notify(f"q{n}")
         assert all(await asyncio.gather(*others))
-        for each in [*evil, late]:
+        for each in evil:
             each.cancel()
-        await asyncio.gather(*evil, late, return_exceptions=True)
+        await asyncio.gather(*evil, return_exceptions=True)
+        await _until(lambda: (bench.waiters.listening, bench.wakeups.listening) == (0, 0))
+
+    run(scenario)
+
+
+def test_two_tokens_leave_a_wait_to_a_third_and_the_last_ones_share() -> None:
+    async def scenario(bench: Bench) -> None:
+        evil = [
+            bench.join("evil", [f"x{n}-{m}" for m in range(64)], finds=False, token=f"evil-{n % 2}") for n in range(60)
+        ]
+        await settle()
+        listening = bench.waiters.listening
+        assert listening <= MAX_WAITS_OF_TOKEN + SECOND
+        third = bench.join("third", ["third"], token="third")
+        await settle()
+        assert bench.waiters.listening == listening + 1
+        bench.wakeups.notify("third")
+        assert await third
+        tokens = [bench.join(f"q{n}", [f"q{n}"], token=f"token-{n}") for n in range(MAX_WAITS - listening)]
+        await settle()
+        assert bench.waiters.listening == MAX_WAITS
+        late = bench.join("late", ["late"], token="late")  # shares a wait of the others
+        await _until(lambda: "late" in bench.woken)
+        for each in [*evil, *tokens, late]:
+            each.cancel()
+        await asyncio.gather(*evil, *tokens, late, return_exceptions=True)
         await _until(lambda: (bench.waiters.listening, bench.wakeups.listening) == (0, 0))
 
     run(scenario)

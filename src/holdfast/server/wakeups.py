@@ -4,8 +4,8 @@ While there are fewer queues than `MAX_WAITS`, each has a wait of its own. Furth
 a wait: a wake-up for one of them wakes all of them, and a queue that joins is listened to after `SHARED_SECONDS` at the
 latest. Beyond that a queue gets no wait at all: its clients have to poll.
 
-One token has at most `MAX_WAITS_OF_TOKEN` of the waits, and its further queues share those, so that a token that names
-thousands of queues leaves waits to others.
+One token has at most `WAITS_TO_FREE` times as many of the waits as are free, and its further queues share those: tokens
+that name thousands of queues, 192 waits for the first and 48 for the second, leave waits to others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("holdfast.server")
 
 #: A wait may be a connection to the store.
 MAX_WAITS: Final = 256
-MAX_WAITS_OF_TOKEN: Final = 192
+WAITS_TO_FREE: Final = 3
 #: A source may be two descriptors.
 MAX_SHARING: Final = 6
 #: A wait of the store takes this long at most.
@@ -58,7 +58,8 @@ class Listeners:
     def listen(self, source: Source, token: str = "") -> Listener | None:
         """The listener of this source from now on, charged to this token; None if there are too many."""
         own = self._of_token.get(token, {})
-        if len(self._listeners) < MAX_WAITS and len(own) < MAX_WAITS_OF_TOKEN:
+        free = MAX_WAITS - len(self._listeners)
+        if len(own) < WAITS_TO_FREE * free:
             listener = Listener(self._store, source, self._tasks)
             self._listeners[listener] = token
             self._of_token.setdefault(token, {})[listener] = None
