@@ -113,10 +113,13 @@ def follow_log(block: Block, folder: Path) -> None:
 @contextmanager
 def in_background(code: str, folder: Path) -> Iterator[None]:
     with (folder / BACKGROUND).open("a") as log:
+        before = log.tell()
         process = subprocess.Popen(
             ["bash", "-c", f"exec {code}"], cwd=folder, env=reader_environment(), stdout=log, stderr=log
         )
     try:
+        if "holdfast worker" in code:  # as a reader does, who sees it before anything else is typed
+            eventually(lambda: ": ready\n" in (folder / BACKGROUND).read_text()[before:], 60, "the worker is ready")
         yield
         assert process.poll() is None, (folder / BACKGROUND).read_text()
     finally:

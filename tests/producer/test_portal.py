@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.producer.portal import PerProcess, Portal
+from holdfast.producer.portal import PerProcess, Portal, SubmittedCall
 from holdfast.runtime import forks
 from tests.support import environment, eventually
 
@@ -91,7 +91,7 @@ def test_an_interrupt_of_the_caller_cancels_the_coroutine(portal: Portal, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("concurrent.futures.Future.result", interrupted)
+        patch.setattr("holdfast.producer.portal.SubmittedCall.result", interrupted)
         with pytest.raises(KeyboardInterrupt):
             portal.run(endless())
     assert cancelled.wait(10)
@@ -252,7 +252,7 @@ def test_an_app_that_nobody_refers_to_any_more_lets_go_of_its_thread() -> None:
 
 
 def test_a_signal_handler_may_call_while_its_thread_is_calling(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, names = asyncio.run_coroutine_threadsafe, []
+    whole, names = SubmittedCall, []
 
     def interrupted(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -261,7 +261,7 @@ def test_a_signal_handler_may_call_while_its_thread_is_calling(portal: Portal, m
 
     before = signal.signal(signal.SIGUSR1, lambda *_: names.append(portal.run(thread_name())))
     try:
-        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        monkeypatch.setattr("holdfast.producer.portal.SubmittedCall", interrupted)
         names.append(portal.run(thread_name()))
     finally:
         signal.signal(signal.SIGUSR1, before)

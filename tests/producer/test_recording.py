@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from holdfast.errors import (
     RequestConflict,
     StoreUnavailable,
 )
+from holdfast.producer.portal import SubmittedCall
 from holdfast.stores.contract import MAX_BATCH, Placement, Store
 from holdfast.stores.decorate import PassingStore
 from holdfast.stores.open import open_store
@@ -79,14 +80,14 @@ def test_many_calls_are_recorded_in_batches_and_taken_at_most_one_ahead(setting:
 
 
 def test_an_interrupt_of_many_calls_is_an_interrupt(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Future.result
+    whole = SubmittedCall.result
 
-    def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
+    def interrupted(self: SubmittedCall[Any], timeout: float = -1) -> Any:
         if setting.store.batches:
             raise KeyboardInterrupt
         return whole(self, timeout)
 
-    monkeypatch.setattr(Future, "result", interrupted)
+    monkeypatch.setattr(SubmittedCall, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         setting.app.enqueue_many(setting.double.prepare(number) for number in range(3 * MAX_BATCH))
     monkeypatch.undo()

@@ -17,27 +17,32 @@ __all__ = ["url"]
 HANG_S = 60
 #: Interrupts an `enqueue` before its first line in this package, then before its second, until one is not reached.
 SCRIPT = """
-import faulthandler, signal, sys
+import concurrent.futures, faulthandler, queue, signal, sys, threading
 import holdfast
 from holdfast import Holdfast
 
-FOLDER = holdfast.__path__[0]
 HANG_S = int(sys.argv[2])
+WATCHED = (holdfast.__path__[0], *(sys.modules[name].__file__ for name in sys.argv[4:]))
 app = Holdfast(sys.argv[1])
 
 @app.task
 def noop(number: int) -> int:
     return number
 
+def enqueue(number):
+    if sys.argv[3] == "enqueue":
+        return noop.enqueue(number).task_id
+    return app.enqueue_many([noop.prepare(number)])[0].task_id
+
 ids = []
-signal.signal(signal.SIGUSR1, lambda *_: ids.append(noop.enqueue(2).task_id))
+signal.signal(signal.SIGUSR1, lambda *_: ids.append(enqueue(2)))
 
 class Interrupt:
     def __init__(self, line):
         self.lines_left = line
 
     def __call__(self, frame, event, argument):
-        if not frame.f_code.co_filename.startswith(FOLDER):
+        if not frame.f_code.co_filename.startswith(WATCHED):
             return None
         if event == "line":
             self.lines_left -= 1
@@ -46,14 +51,14 @@ class Interrupt:
                 signal.raise_signal(signal.SIGUSR1)
         return self
 
-ids.append(noop.enqueue(0).task_id)
+ids.append(enqueue(0))
 line = 0
 while True:
     line += 1
     faulthandler.dump_traceback_later(HANG_S, exit=True)
     tracer = Interrupt(line)
     sys.settrace(tracer)
-    ids.append(noop.enqueue(1).task_id)
+    ids.append(enqueue(1))
     sys.settrace(None)
     if tracer.lines_left > 0:
         break
@@ -65,7 +70,15 @@ assert not missing, missing
 
 
 def test_a_signal_handler_enqueues_at_any_line_of_a_call(url: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, url, str(HANG_S)]
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, url, str(HANG_S), "enqueue"]
+    ended = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_signal_handler_enqueues_at_any_line_of_a_call_that_waits_for_the_event_loop(tmp_path: Path) -> None:
+    # Also at the lines of what the standard library waits with: the event loop may need a lock that they hold.
+    places = ["threading", "queue", "concurrent.futures._base"]
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, "sqlite:///many.db", str(HANG_S), "enqueue_many", *places]
     ended = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 

@@ -15,12 +15,10 @@ from holdfast.errors import BadOption, RequestConflict, UsageError
 from holdfast.observe.tracing import carrier, sending
 from holdfast.producer.handle import TaskHandle
 from holdfast.producer.options import Options, changed
-from holdfast.producer.portal import StoreLink, finished
+from holdfast.producer.portal import StoreLink, SubmittedCall, finished
 from holdfast.runtime.interrupts import shielded
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from holdfast.security.crypto import PayloadCrypto
     from holdfast.security.keys import Keys
     from holdfast.stores.capabilities import Transaction
@@ -214,7 +212,7 @@ class Recorder:
     def _record_many(self, calls: Iterable[Prepared[R]]) -> list[TaskHandle[R]]:
         place = self.link.run(self._place())
         handles: list[TaskHandle[R]] = []
-        under_way: list[Future[Iterable[TaskHandle[R]]]] = []  # one at most
+        under_way: list[SubmittedCall[Iterable[TaskHandle[R]]]] = []  # one at most
         try:
             for batch in self._batches(calls):
                 tasks = self._new_tasks(batch, place)

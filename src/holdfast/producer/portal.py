@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.payload import is_encrypted
 from holdfast.core.task import State, Task
@@ -19,7 +19,7 @@ from holdfast.runtime.interrupts import shielded
 from holdfast.runtime.threads import imported, start_thread
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    import asyncio
 
     from holdfast.security.crypto import PayloadCrypto
     from holdfast.stores.contract import Store
@@ -102,6 +102,92 @@ class PerProcess(Generic[T]):
         return self._cells.get(this) or self._cells.setdefault(this, _Cell())
 
 
+class SubmittedCall(Generic[T]):
+    """A coroutine that an event loop runs for another thread; what ends it first, its own end or `cancel`, counts.
+
+    It has no lock that its caller holds between two lines, as `concurrent.futures.Future` has: there a signal handler
+    may come, whose own call would wait for the loop, and the loop for that lock.
+    """
+
+    __slots__ = ("_callbacks", "_coroutine", "_error", "_is_cancelled", "_open", "_running", "_under_way", "_value")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        #: Taken, in one step, by what ends it.
+        self._open = [None]
+        #: Held until it has ended.
+        self._under_way = threading.Lock()
+        self._under_way.acquire()
+        self._callbacks: list[Callable[[], object]] = []
+        self._running: tuple[asyncio.Task[T], asyncio.AbstractEventLoop] | None = None
+        self._is_cancelled = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def result(self, timeout: float = -1) -> T:
+        """What the coroutine returned, once it has ended; raises what it raised."""
+        if not self._under_way.acquire(timeout=timeout):
+            raise TimeoutError
+        self._under_way.release()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    def cancel(self) -> None:
+        """Ends it for its caller at once, and the coroutine at its next `await`."""
+        from concurrent.futures import CancelledError
+
+        if self._end(None, CancelledError()):
+            self._is_cancelled = True
+            self._stop()
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Calls this once, in the thread that ends it, or at once if it has ended."""
+        self._callbacks.append(callback)
+        if not self._under_way.locked():
+            self._tell()
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Starts the coroutine in this loop, which is that of the caller of this method."""
+        task = loop.create_task(self._coroutine)
+        task.add_done_callback(self._pass_on)
+        self._running = task, loop
+        if self._is_cancelled:
+            task.cancel()
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            task, loop = self._running
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+
+    def _pass_on(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.cancel()
+        elif (error := task.exception()) is not None:
+            self._end(None, error)
+        else:
+            self._end(task.result(), None)
+
+    def _end(self, value: T | None, error: BaseException | None) -> bool:
+        try:
+            self._open.pop()
+        except IndexError:
+            return False
+        self._value, self._error = value, error
+        self._under_way.release()
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:  # the other thread has taken it
+                return
+            callback()
+
+
 class _LoopThread:
     """An event loop that runs in a daemon thread until it is stopped."""
 
@@ -120,13 +206,13 @@ class _LoopThread:
         self._ended.acquire()
         start_thread(self._serve, "holdfast-portal")
 
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> SubmittedCall[T]:
         """Starts the coroutine in the loop."""
+        call = SubmittedCall(coroutine)
         with self._lock:
             if not self._closed:
-                import asyncio
-
-                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                self._loop.call_soon_threadsafe(call.begin, self._loop)
+                return call
         coroutine.close()
         raise RuntimeError("the app was closed by another thread during this call")
 
@@ -170,7 +256,7 @@ class Portal:
         with shielded():
             return finished(self.start(coroutine))
 
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> SubmittedCall[T]:
         """Has the coroutine run; `finished` waits for it."""
         running = self._threads.get()
         if running.is_current():
@@ -201,20 +287,20 @@ class Portal:
         running = self._threads.take()
         if running is not None:
             atexit.unregister(self.close)
-            running.submit(self._on_close()).add_done_callback(lambda _: running.stop())
+            running.submit(self._on_close()).when_ended(running.stop)
 
     def _start(self) -> _LoopThread:
         atexit.register(self.close)
         return _LoopThread()
 
 
-def finished(future: Future[T]) -> T:
+def finished(call: SubmittedCall[T]) -> T:
     """The result; an interrupt of the caller cancels what is under way."""
     try:
-        with shielded(future.cancel):
-            return future.result()
+        with shielded(call.cancel):
+            return call.result()
     except BaseException:
-        future.cancel()
+        call.cancel()
         raise
 
 

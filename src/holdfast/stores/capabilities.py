@@ -14,8 +14,6 @@ from holdfast.core.task import Enqueued, NewTask
 from holdfast.errors import BadOption, StoreUnavailable
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from holdfast.stores.contract import Store
 
 T = TypeVar("T")
@@ -52,7 +50,7 @@ class Background(Protocol):
         """The coroutine's result."""
         ...
 
-    def start(self, coroutine: Coroutine[Any, Any, T], /) -> Future[T]:
+    def start(self, coroutine: Coroutine[Any, Any, T], /) -> object:
         """Has the coroutine run."""
         ...
 

@@ -7,13 +7,13 @@ import contextlib
 import contextvars
 import queue
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.app import Holdfast
+from holdfast.producer.portal import SubmittedCall
 from holdfast.runtime.interrupts import shielded, this_thread
 from holdfast.worker.child.executors import ThreadExecutor, Tracing, executors
 from holdfast.worker.child.run import Finish, Run, RunContext, Starter
@@ -133,18 +133,18 @@ class CallerThread:
         self.busy = True
         self._jobs.put(job)
 
-    def wait_for(self, future: Future[T]) -> T:
+    def wait_for(self, call: SubmittedCall[T]) -> T:
         """The result; does jobs meanwhile."""
-        future.add_done_callback(lambda _: self._jobs.put(None))
+        call.when_ended(lambda: self._jobs.put(None))
         outer = this_thread.interruption
-        with shielded(future.cancel):  # a task of this thread that waits here can be ended, but not those inside
+        with shielded(call.cancel):  # a task of this thread that waits here can be ended, but not those inside
             this_thread.interruption = None
             try:
                 while (job := self._jobs.get()) is not None:
                     job()
-                return future.result()
+                return call.result()
             except BaseException:
-                future.cancel()
+                call.cancel()
                 raise
             finally:
                 this_thread.interruption = outer
