@@ -32,6 +32,7 @@ from holdfast.errors import (
     TimedOut,
     UnknownKey,
 )
+from holdfast.runtime.forks import generation
 from holdfast.runtime.interrupts import this_thread
 from holdfast.worker.child.context import current_run
 from holdfast.worker.child.copies import end_copy
@@ -60,7 +61,8 @@ async def run_coroutine(run: Run) -> Change | None:
         _begin(run)
         args, kwargs = decode(run)
         value = await run.type.function(*args, **kwargs)
-        end_copy(run)
+        if generation():
+            end_copy(run)
         return _conclude(run, value)
     except BaseException as error:  # noqa: BLE001  (SystemExit too is the task's failure, not the worker's)
         return _explain(run, error)
@@ -81,7 +83,8 @@ async def run_in_middleware(run: Run, call: Callable[[Run], Awaitable[Any]]) -> 
     try:
         _begin(run)
         value = await call(run)
-        end_copy(run)
+        if generation():
+            end_copy(run)
         return _conclude(run, value)
     except BaseException as error:  # noqa: BLE001
         return _explain(run, error)
@@ -123,7 +126,8 @@ def call_function(run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], surro
     function = run.type.function
     try:
         result = _interruptible(run, function if surround is None else partial(surround, function), args, kwargs)
-        end_copy(run)
+        if generation():
+            end_copy(run)
         return result
     except BaseException as error:
         end_copy(run, error)
