@@ -284,10 +284,10 @@ def _prospects(task: Task, snapshot: TaskSnapshot) -> str:
 
 
 def _late(late_ms: int, snapshot: TaskSnapshot) -> tuple[str, str]:
-    nobody = f"no worker is running for queue {snapshot.queue.queue}"
+    without_worker = f"no worker is running for queue {snapshot.queue.queue}"
     if not snapshot.knows_workers:
-        nobody = "whether a worker is running is not known"
-    whose = "a worker will move it to its queue in a moment" if snapshot.workers else nobody
+        without_worker = "whether a worker is running is not known"
+    whose = "a worker will move it to its queue in a moment" if snapshot.workers else without_worker
     return "waits_for_maintenance", f"It has been due for {about_ms(late_ms)}; {whose}."
 
 
